@@ -1,0 +1,262 @@
+"""The scripts' functions against what the authors' released functions return on fixed inputs (golden.json), in float64.
+
+golden.json was made by running MadryLab/implementation-matters 5ee6ecb.
+"""
+
+import importlib
+import json
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from conftest import FULL, PPO, SCRIPTS, TRPO
+
+GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
+INF = float("inf")
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def load(name):
+    return importlib.import_module(name)
+
+
+def close(actual, expected, atol=1e-9):
+    actual = actual.detach().numpy() if isinstance(actual, torch.Tensor) else actual
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=atol)
+
+
+def tensors(case, *names):
+    return [torch.tensor(case[name]) for name in names]
+
+
+@pytest.mark.parametrize("name", FULL)
+@pytest.mark.parametrize("case", [case for case in GOLDEN if case.startswith("reward_")])
+def test_reward_filter(name, case):
+    """All modes, bound or not; the discounted sum restarts with the episode. Printed with 10 digits: atol 1e-9."""
+    m, golden = load(name), GOLDEN[case]
+    mode = "rewards" if case.startswith("reward_rewards") else "returns"
+    args = m.Args(reward_scaling=mode, gamma=golden["gamma"], clip_reward=golden["clip"] or INF)
+    reward_filter = m.RewardFilter(args)
+    reward_filter.reset(0)
+    scaled = []
+    for t, reward in enumerate(golden["rewards"]):
+        scaled.append(reward_filter(reward, 0))
+        if t in golden["episode_ends_after"]:
+            reward_filter.reset(0)
+    close(scaled, golden["scaled"])
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("case", ["obs_noclip", "obs_clip10", "obs_clip1.5"])
+def test_observation_filter(name, case):
+    m, golden = load(name), GOLDEN[case]
+    if golden["clip"] and name not in FULL:
+        pytest.skip("the minimal scripts do not clip observations")
+    args = m.Args(clip_obs=golden["clip"] or INF) if name in FULL else m.Args()
+    obs_filter = m.ObservationFilter(gym.spaces.Box(-np.inf, np.inf, (4,), np.float64), args)
+    close([obs_filter(np.array(obs)) for obs in golden["obs"]], golden["normalized"])
+
+
+def test_gae(script):
+    """The authors bootstrap a batch's last step with V(s_{T-1}); given that value, the advantages are theirs."""
+    golden = GOLDEN["gae"]
+    rewards, values = np.array(golden["rewards"]), np.array(golden["values"])
+    terminated = np.array(golden["terminated"]).astype(bool)
+    next_values = np.append(values[1:], values[-1])
+    advantages = script.gae(
+        rewards, values, next_values, terminated, terminated, golden["gamma"], golden["gae_lambda"]
+    )
+    close(advantages, golden["advantages"])
+
+
+def test_gaussian(script):
+    golden = GOLDEN["gaussian"]
+    mean, std, actions, q_mean, q_std = tensors(golden, "mean", "std", "actions", "q_mean", "q_std")
+    close(script.gaussian_log_prob(mean, std.log(), actions), golden["log_prob"])
+    close(script.gaussian_entropy(std.log()), golden["entropy"])
+    close(script.gaussian_kl(mean, std.log(), q_mean, q_std.log()), golden["kl_p_q"])
+
+
+class Const(torch.nn.Module):
+    """A network that returns one parameter for any input."""
+
+    def __init__(self, value):
+        super().__init__()
+        self.value = torch.nn.Parameter(torch.tensor(value))
+
+    def forward(self, obs):
+        return self.value
+
+
+def make_batch(m, **parts):
+    size = len(next(iter(parts.values())))
+    zeros = {field: torch.zeros(size) for field in m.Batch._fields}
+    return m.Batch(**{**zeros, **{name: torch.as_tensor(value) for name, value in parts.items()}})
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("clip", [False, True])
+def test_value_loss(name, clip):
+    m, golden = load(name), GOLDEN["value_loss_clipped" if clip else "value_loss_plain"]
+    if clip and name not in FULL:
+        pytest.skip("the minimal scripts do not clip the value function")
+    args = m.Args(vf_clip_coef=golden["clip_eps"] if clip else INF) if name in FULL else m.Args()
+    batch = make_batch(m, values=golden["old_values"], returns=golden["targets"])
+    network = Const([[value] for value in golden["values"]])
+    close(m.value_loss(network, batch, args), golden["loss"])
+
+
+class LogProbs(torch.nn.Module):
+    """Stands for a policy whose log-probabilities of the batch's actions are given: mean such that log pi = given."""
+
+    def __init__(self, log_probs):
+        super().__init__()
+        self.log_probs = torch.nn.Parameter(torch.tensor(log_probs))
+
+    def forward(self, obs):
+        return self.log_probs, torch.zeros(1)
+
+
+@pytest.mark.parametrize("name", PPO)
+def test_ppo_surrogate(name, monkeypatch):
+    m, golden = load(name), GOLDEN["ppo_surrogate"]
+    monkeypatch.setattr(m, "gaussian_log_prob", lambda mean, log_std, actions: mean)
+    policy = LogProbs(golden["new_log_prob"])
+    batch = make_batch(m, log_probs=golden["old_log_prob"], advantages=golden["advantages"])
+    loss, clipfrac = m.policy_loss(policy, batch, m.Args(clip_coef=golden["clip_eps"]))
+    close(loss, golden["loss"])
+    close(torch.autograd.grad(loss, policy.log_probs)[0], golden["grad_new_log_prob"])
+    ratio = np.exp(np.array(golden["new_log_prob"]) - golden["old_log_prob"])
+    assert clipfrac.item() == pytest.approx(np.mean(np.abs(ratio - 1) > golden["clip_eps"]))
+    unclipped, _ = m.policy_loss(policy, batch, m.Args(clip_coef=INF))
+    close(unclipped, golden["unclipped_loss"])
+
+
+def policy_from(m, golden):
+    policy = m.Policy(5, 2, m.Args(hidden_sizes=(8, 8)))
+    names = {"log_std": "log_stdev"}
+    for index, layer in ((0, "affine_layers.0"), (2, "affine_layers.1"), (4, "final_mean")):
+        names |= {f"mean.{index}.{part}": f"{layer}.{part}" for part in ("weight", "bias")}
+    return policy, names
+
+
+def value_from(m, golden):
+    value = m.mlp(5, 1, m.Args(hidden_sizes=(8, 8)))
+    names = {}
+    for index, layer in ((0, "affine_layers.0"), (2, "affine_layers.1"), (4, "final")):
+        names |= {f"{index}.{part}": f"{layer}.{part}" for part in ("weight", "bias")}
+    return value, names
+
+
+def set_initial(network, names, golden):
+    network.load_state_dict({ours: torch.tensor(golden["initial"][theirs]) for ours, theirs in names.items()})
+
+
+def assert_final(network, names, golden):
+    for ours, theirs in names.items():
+        close(network.state_dict()[ours], golden["final"][theirs])
+
+
+class Box5(gym.Env):
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (5,), np.float64)
+    action_space = gym.spaces.Box(-1, 1, (2,), np.float64)
+
+
+@pytest.mark.parametrize("name", PPO)
+@pytest.mark.parametrize("case", ["ppo_step_clip", "ppo_step_noclip"])
+def test_ppo_step(name, case):
+    """Several epochs of `update`; the value network trains beside the policy and must not disturb it."""
+    m, golden = load(name), GOLDEN[case]
+    max_grad_norm = float(golden["max_grad_norm"])
+    if max_grad_norm < INF and name not in FULL:
+        pytest.skip("ppo_m.py does not clip gradients")
+    args = m.Args(
+        hidden_sizes=(8, 8),
+        clip_coef=float(golden["clip_coef"]),
+        ent_coef=golden["entropy_coef"],
+        policy_lr=golden["learning_rate"],
+        adam_eps=golden["adam_eps"],
+        update_epochs=golden["epochs"],
+        num_minibatches=golden["minibatches"],
+        **({"max_grad_norm": max_grad_norm} if name in FULL else {}),
+    )
+    agent = m.Agent(args, Box5())
+    _, names = policy_from(m, golden)
+    set_initial(agent.policy, names, golden)
+    obs, actions, log_probs, advantages = tensors(golden, "states", "actions", "old_log_prob", "advantages")
+    m.update(args, agent, make_batch(m, obs=obs, actions=actions, log_probs=log_probs, advantages=advantages))
+    assert_final(agent.policy, names, golden)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("case", ["value_step_plain", "value_step_clipped"])
+def test_value_step(name, case):
+    m, golden = load(name), GOLDEN[case]
+    clipped = case == "value_step_clipped"
+    if clipped and name not in FULL:
+        pytest.skip("the minimal scripts do not clip the value function")
+    full = {"vf_clip_coef": golden["clip_coef"] if clipped else INF, "max_grad_norm": INF} if name in FULL else {}
+    args = m.Args(
+        hidden_sizes=(8, 8),
+        value_lr=golden["learning_rate"],
+        adam_eps=golden["adam_eps"],
+        update_epochs=golden["epochs"],
+        num_minibatches=golden["minibatches"],
+        **full,
+    )
+    agent = m.Agent(args, Box5())
+    _, names = value_from(m, golden)
+    set_initial(agent.value, names, golden)
+    obs, values, returns = tensors(golden, "states", "old_values", "targets")
+    m.update(args, agent, make_batch(m, obs=obs, actions=torch.zeros(len(obs), 2), values=values, returns=returns))
+    assert_final(agent.value, names, golden)
+
+
+@pytest.mark.parametrize("name", TRPO)
+def test_conjugate_gradient(name):
+    m, golden = load(name), GOLDEN["conjugate_gradient"]
+    matrix, b = tensors(golden, "matrix", "b")
+    close(m.conjugate_gradient(lambda v: matrix @ v, b, golden["steps"])[0], golden["x"])
+    x10, residual = m.conjugate_gradient(lambda v: matrix @ v, b, 10)
+    close(x10, golden["x10"])
+    assert residual == pytest.approx(((b - matrix @ x10).norm() / b.norm()).item(), rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", TRPO)
+@pytest.mark.parametrize("case", [case for case in GOLDEN if case.startswith("trpo_step")])
+def test_trpo_step(name, case):
+    """The full step accepted, a step accepted after backtracking, and none accepted."""
+    m, golden = load(name), GOLDEN[case]
+    args = m.Args(
+        hidden_sizes=(8, 8),
+        max_kl=golden["target_kl"],
+        cg_steps=golden["cg_steps"],
+        cg_damping=golden["damping"],
+        max_backtracks=golden["max_backtracks"],
+        fisher_fraction=golden["fisher_fraction"],
+    )
+    agent = m.Agent(args, Box5())
+    _, names = policy_from(m, golden)
+    set_initial(agent.policy, names, golden)
+    obs, actions, log_probs, advantages = tensors(golden, "states", "actions", "old_log_prob", "advantages")
+    batch = make_batch(m, obs=obs, actions=actions, log_probs=log_probs, advantages=advantages)
+    before = {name: value.clone() for name, value in agent.policy.state_dict().items()}
+    row = m.trpo_step(args, agent, batch)
+    assert_final(agent.policy, names, golden)
+    accepted = golden["line_search"].removeprefix("We good! ")
+    assert row["trust_region/step_fraction"] == float(accepted or 0)
+    if not accepted:
+        assert all(torch.equal(before[name], value) for name, value in agent.policy.state_dict().items())
+    old = m.Policy(5, 2, args)
+    old.load_state_dict(before)
+    assert m.trust_region(old, agent.policy, obs, actions, "")["trust_region/mean_kl"] == pytest.approx(
+        golden["final_mean_kl"], rel=1e-6, abs=1e-12
+    )
