@@ -1,5 +1,5 @@
 # /// script
-# requires-python = ">=3.10"
+# requires-python = ">=3.11"
 # dependencies = [
 #     "torch>=2.4",
 #     "gymnasium[mujoco]>=1.0",
@@ -31,6 +31,7 @@ shows the other seven, `diff ppo_m.py trpo_continuous.py` the step from PPO to T
 import copy
 import hashlib
 import importlib.metadata
+import io
 import itertools
 import json
 import os
@@ -38,6 +39,7 @@ import re
 import signal
 import sys
 import time
+import warnings
 from dataclasses import asdict, dataclass, replace
 from math import inf, log, nan, pi, prod
 from pathlib import Path
@@ -453,10 +455,26 @@ def trust_region(old: Policy, new: Policy, obs: torch.Tensor, actions: torch.Ten
     }
 
 
+@torch.no_grad()
+def diagnostics(agent: Agent, batch: Batch, episodes: list[dict]) -> dict[str, float]:
+    """Entropy, how well V_old foresaw the returns, and what the episodes that ended came to, where there are any."""
+    row = {"losses/entropy": gaussian_entropy(agent.policy.log_std).item()}
+    variance = batch.returns.var(correction=0)
+    if variance > 0:
+        residual = (batch.returns - batch.values).var(correction=0)
+        row["losses/explained_variance"] = 1 - (residual / variance).item()
+    if episodes:
+        row["charts/episodic_return"] = float(np.mean([episode["r"] for episode in episodes]))
+        row["charts/episodic_length"] = float(np.mean([episode["l"] for episode in episodes]))
+    return row
+
+
 def save_checkpoint(run: Path, state: dict) -> None:
     """Writes a file beside checkpoint.pt, then renames it: at every moment one whole checkpoint is there."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
     with open(run / "checkpoint.tmp", "wb") as file:
-        torch.save(state, file)
+        file.write(buffer.getbuffer())  # unlike torch.save, this raises OSError on a full disk
         file.flush()
         os.fsync(file.fileno())
     os.replace(run / "checkpoint.tmp", run / "checkpoint.pt")
@@ -499,15 +517,15 @@ def evaluate(run: str | Path, episodes=10, stochastic=False, video=False, seed=1
         raise InputError("--episodes must be at least 1")
     policy, (_, args) = load_policy(run, stochastic), load_checkpoint(run)
     torch.manual_seed(seed)
-    env = make_env(args, render_mode="rgb_array" if video else None)
+    env, returns = make_env(args, render_mode="rgb_array" if video else None), []
     try:
-        if video:
-            env = gym.wrappers.RecordVideo(env, str(run), name_prefix="video", episode_trigger=lambda n: n == 0)
-        obs, _ = env.reset(seed=seed_for(seed, 0, 0, 2))
+        with warnings.catch_warnings(action="ignore"):  # the error below says it in one line
+            if video:
+                env = gym.wrappers.RecordVideo(env, f"{run}/videos", episode_trigger=lambda n: n == 0)
+            obs, _ = env.reset(seed=seed_for(seed, 0, 0, 2))
     except Exception as error:  # each rendering backend raises its own kind
         hint = "without a screen, set MUJOCO_GL=egl or MUJOCO_GL=osmesa"
         raise InputError(f"--video: cannot render ({type(error).__name__}: {error}); {hint}") from error
-    returns = []
     while len(returns) < episodes:
         obs, _, terminated, truncated, info = env.step(policy(obs))
         if terminated or truncated:
@@ -620,15 +638,9 @@ def train(args: Args) -> Result:
             for network in (agent.policy, agent.value):
                 require_finite("parameter", *(p.detach().numpy() for p in network.parameters()))
 
-            row["losses/entropy"] = gaussian_entropy(agent.policy.log_std).item()
-            if batch.returns.var(correction=0) > 0:
-                residual = (batch.returns - batch.values).var(correction=0)
-                row["losses/explained_variance"] = 1 - (residual / batch.returns.var(correction=0)).item()
+            row |= diagnostics(agent, batch, data.episodes)
             for prefix, (states, actions) in pairs.items():
                 row |= trust_region(old_policy, agent.policy, states, actions, prefix)
-            if data.episodes:
-                row["charts/episodic_return"] = float(np.mean([episode["r"] for episode in data.episodes]))
-                row["charts/episodic_length"] = float(np.mean([episode["l"] for episode in data.episodes]))
             row["charts/learning_rate"] = agent.optimizer.param_groups[0]["lr"]
             row["charts/SPS"] = batch_size / (time.perf_counter() - started)
             step = (iteration + 1) * batch_size
