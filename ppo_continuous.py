@@ -19,7 +19,7 @@ Paper: "Implementation Matters in Deep Policy Gradients: A Case Study on PPO and
 
     python ppo_continuous.py --env-id Hopper-v5 --seed 1      # train
     python ppo_continuous.py --clip-coef inf                  # PPO-NoClip
-    python ppo_continuous.py --resume runs/RUN                # go on after an interruption, bit for bit
+    python ppo_continuous.py --resume runs/RUN                # go on after an interruption
     python ppo_continuous.py --evaluate runs/RUN --episodes 10
 
 The nine, numbered as in the paper; `grep -n '# \\[' ppo_continuous.py` finds where each acts:
@@ -143,7 +143,7 @@ class Args:
     adam_eps: float = 1e-5
     """Adam's epsilon"""
     reset_each_iteration: bool = True
-    """start every iteration with a fresh episode in every environment, as the authors' code does"""
+    """start every iteration with a fresh episode in every environment, as the authors do; off: a resumed run is not exact"""
     bootstrap_truncated: bool = False
     """bootstrap with V(final observation) where a time limit cuts an episode; off: a truncation counts as an end"""
     clip_actions: bool = False
@@ -160,13 +160,13 @@ class InputError(ValueError):
 
 def check(args: Args, env: gym.Env) -> None:
     """Raises InputError at the first argument, or space of `env`, that cannot be used."""
-    batch_size, limit = args.num_envs * args.num_steps, env.spec.max_episode_steps or inf
+    batch_size = args.num_envs * args.num_steps
     divides = args.num_minibatches >= 1 and batch_size % args.num_minibatches == 0
     is_float_box = isinstance(env.action_space, gym.spaces.Box) and np.issubdtype(env.action_space.dtype, np.floating)
     rules = [
         (0 <= args.seed < 2**32, "--seed must lie in [0, 2**32)"),
         (args.checkpoint_every >= 1, "--checkpoint-every must be at least 1"),
-        (not args.video, "--video goes with --evaluate"),
+        (not (args.video or args.stochastic), "--video and --stochastic go with --evaluate"),
         (args.num_envs >= 1, "--num-envs must be at least 1"),
         (args.num_steps >= 1, "--num-steps must be at least 1"),
         (args.total_timesteps >= batch_size, f"--total-timesteps must be at least one batch, {batch_size} steps"),
@@ -194,9 +194,6 @@ def check(args: Args, env: gym.Env) -> None:
     for holds, message in rules:
         if not holds:
             raise InputError(message)
-    if args.reset_each_iteration and args.num_steps < limit:
-        cut = f"--num-steps {args.num_steps} ends episodes before their time limit, {limit}"
-        print(f"warning: {cut}; --no-reset-each-iteration carries them on", file=sys.stderr)
 
 
 def make_env(args: Args, **kwargs) -> gym.Env:
@@ -210,7 +207,7 @@ def make_env(args: Args, **kwargs) -> gym.Env:
 
 
 def seed_for(*key: int) -> int:
-    """A seed that depends on the key alone: (seed, iteration, environment) for training."""
+    """A seed from (seed, iteration, environment) in training; a fourth number, 1 or 2, sets measurements apart."""
     return int(np.random.SeedSequence(key).generate_state(1)[0])
 
 
@@ -264,7 +261,7 @@ class ObservationFilter(RunningStatistics):
 
 
 class RewardFilter(RunningStatistics):
-    """Scales and clips rewards ([2], [5]); R, the discounted reward sum, is kept for each environment.
+    """Scales and clips rewards ([2], [5]). R, the discounted reward sum, is kept for each environment, from its reset.
 
     `returns` is the paper's Algorithm 1: R_t = gamma R_{t-1} + r_t, and r_t / std(R) comes out.
     `rewards` standardizes r_t and adds its running mean back.
@@ -273,10 +270,6 @@ class RewardFilter(RunningStatistics):
     def __init__(self, args: Args):
         super().__init__(())
         self.args, self.discounted_sum = args, np.zeros(args.num_envs)
-
-    def reset(self, i: int) -> None:
-        """An episode begins in environment i: R = 0."""
-        self.discounted_sum[i] = 0.0
 
     def __call__(self, reward: float, i: int) -> float:
         if self.args.reward_scaling == "returns":  # [2] reward scaling
@@ -393,7 +386,7 @@ class Batch(NamedTuple):
 
 
 def numpy_forward(network: nn.Sequential, activation: str):
-    """The network as a NumPy function on the same memory: at batch size one, 5 us a call where PyTorch takes 25."""
+    """The network as a NumPy function, of views of its parameters: for a few rows five times as fast as PyTorch."""
     layers = [(m.weight.detach().numpy().T, m.bias.detach().numpy()) for m in network if isinstance(m, nn.Linear)]
 
     def forward(x: np.ndarray) -> np.ndarray:
@@ -409,12 +402,6 @@ def to_env(action: np.ndarray, space: gym.spaces.Box, clip: bool) -> np.ndarray:
     """(action_dim,) float32 -> an action of the space's shape and dtype."""
     action = action.reshape(space.shape).astype(space.dtype)
     return action.clip(space.low, space.high) if clip else action
-
-
-def reset(agent: Agent, env: gym.Env, i: int, seed: int | None = None) -> np.ndarray:
-    """Begins an episode in environment i; returns its first observation, filtered."""
-    agent.reward_filter.reset(i)  # [2] reward scaling
-    return agent.obs_filter(env.reset(seed=seed)[0])
 
 
 def rollout(args: Args, agent: Agent, envs: list[gym.Env], obs: np.ndarray, generator=None) -> Rollout:
@@ -440,7 +427,8 @@ def rollout(args: Args, agent: Agent, envs: list[gym.Env], obs: np.ndarray, gene
             next_obs[t, i] = obs[i] = agent.obs_filter(raw_obs)
             if terminated[t, i] or truncated[t, i]:
                 episodes.append(info["episode"])
-                obs[i] = reset(agent, env, i)
+                obs[i] = agent.obs_filter(env.reset()[0])
+                agent.reward_filter.discounted_sum[i] = 0.0  # [2] reward scaling
     return Rollout(observations, actions, rewards, next_obs, terminated, truncated, episodes, obs)
 
 
@@ -514,7 +502,8 @@ def update(args: Args, agent: Agent, batch: Batch) -> dict[str, float]:
     losses = []
     for _ in range(args.update_epochs):
         order = torch.randperm(len(batch.obs))
-        for minibatch in map(Batch._make, zip(*(x[order].split(minibatch_size) for x in batch))):
+        shuffled = [x[order].split(minibatch_size) for x in batch]
+        for minibatch in map(Batch._make, zip(*shuffled)):
             pg_loss, clipfrac = policy_loss(agent.policy, minibatch, args)
             v_loss = value_loss(agent.value, minibatch, args)
             agent.optimizer.zero_grad()
@@ -569,11 +558,12 @@ def load_checkpoint(run: str | Path) -> tuple[dict, Args]:
     path = Path(run) / "checkpoint.pt"
     try:
         checkpoint = torch.load(path, weights_only=True)
-        script, saved_args = checkpoint["script"], checkpoint["args"]
+        script, saved_args, *_ = (checkpoint[key] for key in ("script", "args", "agent", "torch_rng", "history"))
+        is_ours = saved_args.keys() == asdict(Args()).keys()
     except Exception as error:  # missing, truncated, or another file: torch.load raises many kinds
         reason = str(error).partition("\n")[0]
         raise InputError(f"{path} cannot be read as a checkpoint: {reason}") from error
-    if saved_args.keys() != asdict(Args()).keys():
+    if not is_ours:
         raise InputError(f"{path} was written by {script}.py, whose arguments are not those of this script")
     return checkpoint, Args(**saved_args)
 
@@ -581,6 +571,8 @@ def load_checkpoint(run: str | Path) -> tuple[dict, Args]:
 def load_policy(run: str | Path, stochastic: bool = False):
     """A run's policy, statistics frozen, as a function from one raw observation to one action for the environment."""
     checkpoint, args = load_checkpoint(run)
+    if not checkpoint["history"]:
+        raise InputError(f"{run} has no finished iteration yet, so no policy to play")
     env = make_env(args)
     agent, action_space = Agent(args, env), env.action_space
     env.close()  # only its spaces were of interest
@@ -597,9 +589,10 @@ def load_policy(run: str | Path, stochastic: bool = False):
 
 def evaluate(run: str | Path, episodes=10, stochastic=False, video=False, seed=1) -> list[float]:
     """Plays episodes with a run's policy, statistics frozen; prints and returns their raw returns."""
-    if episodes < 1:
-        raise InputError("--episodes must be at least 1")
-    policy, (_, args) = load_policy(run, stochastic), load_checkpoint(run)
+    if episodes < 1 or not 0 <= seed < 2**32:
+        raise InputError("--episodes must be at least 1, --seed must lie in [0, 2**32)")
+    policy = load_policy(run, stochastic)
+    _, args = load_checkpoint(run)
     torch.manual_seed(seed)
     env, returns = make_env(args, render_mode="rgb_array" if video else None), []
     try:
@@ -608,6 +601,8 @@ def evaluate(run: str | Path, episodes=10, stochastic=False, video=False, seed=1
                 env = gym.wrappers.RecordVideo(env, f"{run}/videos", episode_trigger=lambda n: n == 0)
             obs, _ = env.reset(seed=seed_for(seed, 0, 0, 2))
     except Exception as error:  # each rendering backend raises its own kind
+        if not video:
+            raise
         hint = "without a screen, set MUJOCO_GL=egl or MUJOCO_GL=osmesa"
         raise InputError(f"--video: cannot render ({type(error).__name__}: {error}); {hint}") from error
     while len(returns) < episodes:
@@ -625,7 +620,8 @@ def heldout_pairs(args: Args, agent: Agent, envs: list[gym.Env], iteration: int)
     frozen = copy.deepcopy(agent)
     frozen.obs_filter.frozen = True
     generator = torch.Generator().manual_seed(seed_for(args.seed, iteration, 0, 1))
-    obs = np.stack([reset(frozen, env, i, seed_for(args.seed, iteration, i, 1)) for i, env in enumerate(envs)])
+    seeds = [seed_for(args.seed, iteration, i, 1) for i in range(len(envs))]
+    obs = np.stack([frozen.obs_filter(env.reset(seed=seed)[0]) for env, seed in zip(envs, seeds)])
     data = rollout(args, frozen, envs, obs, generator)
     return torch.from_numpy(data.obs).flatten(0, 1), torch.from_numpy(data.actions).flatten(0, 1)
 
@@ -653,8 +649,8 @@ def start_run(args: Args) -> tuple[Path, Args]:
 def resume_run(args: Args) -> tuple[Path, Args, dict]:
     """The folder, arguments and checkpoint of the run to go on with. Raises InputError if `args` ask for other ones."""
     checkpoint, saved = load_checkpoint(args.resume)
-    asked = replace(args, resume="", progress=saved.progress)
-    if asked != Args(progress=saved.progress):  # more was named than the run
+    asked = replace(args, resume="", progress=saved.progress, run_name=args.run_name or saved.run_name)
+    if asked != Args(progress=saved.progress, run_name=saved.run_name):  # more was named than the run
         for name, value in asdict(saved).items():
             if getattr(asked, name) != value:
                 raise InputError(f"--{name.replace('_', '-')} cannot change when a run is resumed: it was {value}")
@@ -669,6 +665,15 @@ class Result(NamedTuple):
     final_return: float  # mean over the last 5 iterations in which an episode ended; NaN without any
 
 
+def finish(run: Path, history: list[dict[str, float]]) -> Result:
+    """Prints the closing line of a run that is finished."""
+    returns = [row["charts/episodic_return"] for row in history if "charts/episodic_return" in row]
+    result = Result(run, history, float(np.mean(returns[-5:])) if returns else nan)
+    done = f"{history[-1]['global_step']:,} steps ({len(history)} iterations)"
+    print(f"{run}: finished, {done}; return {result.final_return:.1f} (mean of the last 5 iterations)")
+    return result
+
+
 def train(args: Args) -> Result:
     """Trains a run, or the rest of one. Raises InputError (nothing is written then) and FloatingPointError."""
     torch.set_num_threads(1)  # networks this small are fastest on one thread
@@ -679,31 +684,35 @@ def train(args: Args) -> Result:
     check(args, envs[0])
     envs += [make_env(args) for _ in range(args.num_envs - 1)]
     heldout_envs = [make_env(args) for _ in range(args.num_envs if args.heldout_every else 0)]
+    batch_size = args.num_envs * args.num_steps
+    num_iterations = args.total_timesteps // batch_size
+    limit = envs[0].spec.max_episode_steps or inf
+    if args.reset_each_iteration and args.num_steps < limit:
+        cut = f"--num-steps {args.num_steps} ends episodes before their time limit, {limit}"
+        print(f"warning: {cut}; --no-reset-each-iteration carries them on", file=sys.stderr)
     torch.manual_seed(args.seed)
     agent, history, obs = Agent(args, envs[0]), [], None
+
+    def save() -> None:
+        state = {"agent": agent.state_dict(), "torch_rng": torch.get_rng_state(), "history": history}
+        save_checkpoint(run, {"script": SCRIPT, "args": asdict(args), **state})
+
     if checkpoint:
         agent.load_state_dict(checkpoint["agent"])
         torch.set_rng_state(checkpoint["torch_rng"])
         history = checkpoint["history"]
     else:
         run, args = start_run(args)
-    batch_size = args.num_envs * args.num_steps
-    num_iterations = args.total_timesteps // batch_size
-    first_step = len(history) * batch_size
+        save()
+    if len(history) == num_iterations:
+        return finish(run, history)
+    first_step, last_step = len(history) * batch_size, num_iterations * batch_size
     # after a resume TensorBoard drops what was logged later than the checkpoint
-    writer = SummaryWriter(str(run), purge_step=first_step + 1 if checkpoint else None)
-    total = num_iterations * batch_size
-    bar = tqdm(total=total, initial=first_step, unit="step", unit_scale=True, disable=not args.progress)
-
-    def save() -> None:
-        writer.flush()
-        state = {"agent": agent.state_dict(), "torch_rng": torch.get_rng_state(), "history": history}
-        save_checkpoint(run, {"script": SCRIPT, "args": asdict(args), **state})
-
-    if not checkpoint:
+    writer = SummaryWriter(str(run), purge_step=first_step + 1 if history else 0)
+    if not history:
         rows = "".join(f"|{name}|{value}|\n" for name, value in asdict(args).items())
         writer.add_text("hyperparameters", f"|argument|value|\n|-|-|\n{rows}")
-        save()
+    bar = tqdm(total=last_step, initial=first_step, unit="step", unit_scale=True, disable=not args.progress)
     try:
         for iteration in range(len(history), num_iterations):
             started = time.perf_counter()
@@ -712,7 +721,8 @@ def train(args: Args) -> Result:
                     group["lr"] = lr * (1 - iteration / num_iterations)
             if obs is None or args.reset_each_iteration:
                 seeds = [seed_for(args.seed, iteration, i) for i in range(args.num_envs)]
-                obs = np.stack([reset(agent, env, i, seeds[i]) for i, env in enumerate(envs)])
+                obs = np.stack([agent.obs_filter(env.reset(seed=seed)[0]) for env, seed in zip(envs, seeds)])
+                agent.reward_filter.discounted_sum[:] = 0.0  # [2] reward scaling
             data = rollout(args, agent, envs, obs)
             obs, batch = data.last_obs, make_batch(args, agent, data)
             pairs = {"": (batch.obs, batch.actions)}
@@ -735,12 +745,13 @@ def train(args: Args) -> Result:
                 writer.add_scalar(name, value, step)
             history.append({"iteration": iteration + 1, "global_step": step, **row})
             if (iteration + 1) % args.checkpoint_every == 0 or iteration + 1 == num_iterations:
+                writer.flush()  # first: an iteration that the checkpoint holds is in the event file, too
                 save()
             shown = {"return": row.get("charts/episodic_return", nan), "KL": row["trust_region/mean_kl"]}
             bar.set_postfix(shown, refresh=False)
             bar.update(batch_size)
     except KeyboardInterrupt:
-        print(f"\ninterrupted; to go on: python {Path(__file__).name} --resume {run}", file=sys.stderr)
+        print(f"\ninterrupted; to go on: python {sys.argv[0]} --resume {run}", file=sys.stderr)
         raise
     except FloatingPointError as error:
         raise FloatingPointError(f"iteration {iteration + 1}: {error}; {run} keeps its last checkpoint") from error
@@ -749,11 +760,7 @@ def train(args: Args) -> Result:
         writer.close()
         for env in envs + heldout_envs:
             env.close()
-    returns = [row["charts/episodic_return"] for row in history if "charts/episodic_return" in row]
-    result = Result(run, history, float(np.mean(returns[-5:])) if returns else nan)
-    done = f"{total:,} steps ({num_iterations} iterations of {batch_size:,})"
-    print(f"{run}: finished, {done}; return {result.final_return:.1f} (mean of the last 5 iterations)")
-    return result
+    return finish(run, history)
 
 
 def main() -> None:
@@ -764,12 +771,14 @@ def main() -> None:
 
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
-    args = tyro.cli(Args, description=__doc__)
     try:
+        args = tyro.cli(Args, description=__doc__)
         if args.evaluate:
+            if replace(args, evaluate="", seed=1, episodes=10, stochastic=False, video=False) != Args():
+                raise InputError("--evaluate goes with --seed, --episodes, --stochastic and --video alone")
             evaluate(args.evaluate, args.episodes, args.stochastic, args.video, args.seed)
         else:
-            if args.resume:  # read the command line once more, on top of the run's own arguments
+            if args.resume:  # with the run's own arguments as defaults, what still differs was asked for
                 _, saved = load_checkpoint(args.resume)
                 args = tyro.cli(Args, default=replace(saved, resume=args.resume))
             train(args)
@@ -779,7 +788,7 @@ def main() -> None:
     except (FloatingPointError, OSError) as error:
         sys.exit(f"{Path(__file__).name}: error: {error}")
     except KeyboardInterrupt as interrupt:
-        sys.exit(128 + interrupt.args[0])
+        sys.exit(128 + (interrupt.args or (signal.SIGINT,))[0])
 
 
 if __name__ == "__main__":

@@ -45,12 +45,12 @@ def test_reward_filter(name, case):
     mode = "rewards" if case.startswith("reward_rewards") else "returns"
     args = m.Args(reward_scaling=mode, gamma=golden["gamma"], clip_reward=golden["clip"] or INF)
     reward_filter = m.RewardFilter(args)
-    reward_filter.reset(0)
+    reward_filter.discounted_sum[0] = 0.0
     scaled = []
     for t, reward in enumerate(golden["rewards"]):
         scaled.append(reward_filter(reward, 0))
         if t in golden["episode_ends_after"]:
-            reward_filter.reset(0)
+            reward_filter.discounted_sum[0] = 0.0
     close(scaled, golden["scaled"])
 
 
@@ -71,9 +71,7 @@ def test_gae(script):
     rewards, values = np.array(golden["rewards"]), np.array(golden["values"])
     terminated = np.array(golden["terminated"]).astype(bool)
     next_values = np.append(values[1:], values[-1])
-    advantages = script.gae(
-        rewards, values, next_values, terminated, terminated, golden["gamma"], golden["gae_lambda"]
-    )
+    advantages = script.gae(rewards, values, next_values, terminated, terminated, golden["gamma"], golden["gae_lambda"])
     close(advantages, golden["advantages"])
 
 
