@@ -149,7 +149,7 @@ class Args:
     adam_eps: float = 1e-5
     """Adam's epsilon"""
     reset_each_iteration: bool = True
-    """start every iteration with a fresh episode in every environment, as the authors do; off: a resumed run is not exact"""
+    """start every iteration with a fresh episode in every environment, as released; off: a resumed run is not exact"""
     bootstrap_truncated: bool = False
     """bootstrap with V(final observation) where a time limit cuts an episode; off: a truncation counts as an end"""
     clip_actions: bool = False
