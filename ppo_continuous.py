@@ -401,7 +401,7 @@ def numpy_forward(network: nn.Sequential, activation: str):
 def to_env(action: np.ndarray, space: gym.spaces.Box, clip: bool) -> np.ndarray:
     """(action_dim,) float32 -> an action of the space's shape and dtype."""
     action = action.reshape(space.shape).astype(space.dtype)
-    return action.clip(space.low, space.high) if clip else action
+    return action.clip(space.low, space.high, out=action) if clip else action
 
 
 def rollout(args: Args, agent: Agent, envs: list[gym.Env], obs: np.ndarray, generator=None) -> Rollout:
@@ -561,8 +561,8 @@ def load_checkpoint(run: str | Path) -> tuple[dict, Args]:
         script, saved_args, *_ = (checkpoint[key] for key in ("script", "args", "agent", "torch_rng", "history"))
         is_ours = saved_args.keys() == asdict(Args()).keys()
     except Exception as error:  # missing, truncated, or another file: torch.load raises many kinds
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"{path} cannot be read as a checkpoint: {reason}") from error
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise InputError(f"--resume, --evaluate: cannot read {path} as a checkpoint ({reason})") from error
     if not is_ours:
         raise InputError(f"{path} was written by {script}.py, whose arguments are not those of this script")
     return checkpoint, Args(**saved_args)
@@ -686,9 +686,8 @@ def train(args: Args) -> Result:
     heldout_envs = [make_env(args) for _ in range(args.num_envs if args.heldout_every else 0)]
     batch_size = args.num_envs * args.num_steps
     num_iterations = args.total_timesteps // batch_size
-    limit = envs[0].spec.max_episode_steps or inf
-    if args.reset_each_iteration and args.num_steps < limit:
-        cut = f"--num-steps {args.num_steps} ends episodes before their time limit, {limit}"
+    if args.reset_each_iteration and args.num_steps < (envs[0].spec.max_episode_steps or 0):
+        cut = f"--num-steps {args.num_steps} cuts episodes short of their {envs[0].spec.max_episode_steps} steps"
         print(f"warning: {cut}; --no-reset-each-iteration carries them on", file=sys.stderr)
     torch.manual_seed(args.seed)
     agent, history, obs = Agent(args, envs[0]), [], None
