@@ -685,11 +685,12 @@ def evaluate(run: str | Path, episodes=10, stochastic=False, video=False, seed=1
     policy = load_policy(run, stochastic)
     _, args = load_checkpoint(run)
     torch.manual_seed(seed)
-    env, returns = make_env(args, render_mode="rgb_array" if video else None), []
+    returns = []
     try:
         with warnings.catch_warnings(action="ignore"):  # the error below says it in one line
+            env = make_env(args, **({"render_mode": "rgb_array"} if video else {}))
             if video:
-                env = gym.wrappers.RecordVideo(env, f"{run}/videos", episode_trigger=lambda n: n == 0)
+                env = gym.wrappers.RecordVideo(env, str(run), name_prefix="video", episode_trigger=lambda n: n == 0)
             obs, _ = env.reset(seed=seed_for(seed, 0, 0, 2))
     except Exception as error:  # each rendering backend raises its own kind
         if not video:
