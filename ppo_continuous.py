@@ -43,6 +43,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 import time
@@ -641,7 +642,11 @@ def start_run(args: Args) -> tuple[Path, Args]:
     }
     try:
         run.mkdir(parents=True)
-        (run / "args.json").write_text(json.dumps(about, indent=2) + "\n")
+        try:
+            (run / "args.json").write_text(json.dumps(about, indent=2) + "\n")
+        except OSError:
+            shutil.rmtree(run)  # made a moment ago: no half a run stays behind
+            raise
     except OSError as error:
         raise InputError(f"--runs-dir, --run-name: cannot start a run in {run}: {error.strerror}") from error
     return run, args
@@ -650,8 +655,9 @@ def start_run(args: Args) -> tuple[Path, Args]:
 def resume_run(args: Args) -> tuple[Path, Args, dict]:
     """The folder, arguments and checkpoint of the run to go on with. Raises InputError if `args` ask for other ones."""
     checkpoint, saved = load_checkpoint(args.resume)
-    asked = replace(args, resume="", progress=saved.progress, run_name=args.run_name or saved.run_name)
-    if asked != Args(progress=saved.progress, run_name=saved.run_name):  # more was named than the run
+    asked = replace(args, resume="", progress=saved.progress)
+    if asked != Args(progress=saved.progress):  # more was named than the run
+        asked = replace(asked, run_name=args.run_name or saved.run_name)
         for name, value in asdict(saved).items():
             if getattr(asked, name) != value:
                 raise InputError(f"--{name.replace('_', '-')} cannot change when a run is resumed: it was {value}")

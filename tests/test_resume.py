@@ -1,0 +1,286 @@
+"""An interrupted run that is resumed ends as an undisturbed one: kill -9 of real processes, signals, half-written
+files, and what --resume refuses."""
+
+import importlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import FULL, ROOT, SCRIPTS
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from test_bits import assert_equal, trained
+from test_errors import cli, files, lines  # noqa: F401 (cli is a fixture)
+
+ITERATIONS = 8
+FLAGS = ("--num-steps", "512", "--num-minibatches", "8", "--hidden-sizes", "256", "256", "--seed", "3")
+FLAGS += ("--total-timesteps", str(512 * ITERATIONS), "--no-progress")
+# what befalls the processes of one run, one after the other
+TROUBLES = ("checkpoint-0", "random", "SIGTERM", "in-a-checkpoint", "SIGINT")
+
+
+def start(name, folder, *flags):
+    command = [sys.executable, str(ROOT / f"{name}.py"), *flags]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(process, happened, pause):
+    deadline = time.monotonic() + 120
+    while not happened():
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(pause)
+
+
+def interrupt(process, run, trouble, chance):
+    """Ends the process at a moment that depends on the trouble; returns exit status, stdout, stderr."""
+    checkpoint, temporary = run / "checkpoint.pt", run / "checkpoint.tmp"
+    if trouble == "checkpoint-0":
+        wait_for(process, checkpoint.exists, 0.001)
+    else:
+        written = checkpoint.stat().st_mtime_ns
+        wait_for(process, lambda: checkpoint.stat().st_mtime_ns != written, 0.001)  # it is at work
+        if trouble == "in-a-checkpoint":
+            wait_for(process, temporary.exists, 0)
+            time.sleep(chance.uniform(0, 0.002))
+        else:
+            time.sleep(chance.uniform(0, 0.3))
+    process.send_signal(getattr(signal, trouble, signal.SIGKILL))
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+def interrupted_run(name, folder):
+    """A run through all troubles, to its end; returns what the processes said and the iterations reached."""
+    chance, run, said, reached = random.Random(f"{name} 1"), folder / "runs" / "run", [], []
+    process = start(name, folder, *FLAGS, "--run-name", "run")
+    for trouble in TROUBLES:
+        said.append((trouble, *interrupt(process, run, trouble, chance)))
+        if trouble == TROUBLES[0]:
+            (run / "checkpoint.tmp").write_bytes(b"half a checkpoint")
+        reached.append(len(torch.load(run / "checkpoint.pt", weights_only=True)["history"]))
+        process = start(name, folder, "--resume", "runs/run", "--no-progress")
+    out, err = process.communicate(timeout=120)
+    return [*said, ("finished", process.returncode, out, err)], reached
+
+
+def undisturbed_run(name, folder):
+    out, err = (process := start(name, folder, *FLAGS, "--run-name", "undisturbed")).communicate(timeout=120)
+    assert process.returncode == 0, err
+    return out
+
+
+@pytest.fixture(scope="module")
+def stories(tmp_path_factory):
+    """Script -> (folder, what the processes said, iterations reached); both scripts' processes run at the same time."""
+    folders = {name: tmp_path_factory.mktemp(name) for name in FULL}
+    with ThreadPoolExecutor(2) as pool:
+        whole = [pool.submit(undisturbed_run, name, folder) for name, folder in folders.items()]
+        told = {name: pool.submit(interrupted_run, name, folder) for name, folder in folders.items()}
+        assert all("finished" in done.result() for done in whole)
+        return {name: (folders[name], *told[name].result()) for name in FULL}
+
+
+def last(run):
+    return torch.load(run / "checkpoint.pt", weights_only=True)
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_killed_run_ends_as_undisturbed(stories, name):
+    """Weights, optimizer, running statistics, generator and history; the kills came at different iterations."""
+    folder, said, reached = stories[name]
+    assert [status for _, status, _, _ in said if status not in (-9, 130, 143)] == [0], said
+    assert reached[0] == 0 and reached == sorted(reached) and len(set(reached)) > 3 and reached[-1] < ITERATIONS
+    killed, whole = last(folder / "runs" / "run"), last(folder / "runs" / "undisturbed")
+    assert len(killed["history"]) == ITERATIONS
+    assert {"obs_filter", "reward_filter", "policy", "value", "optimizer"} == killed["agent"].keys()
+    assert_equal(trained(killed), trained(whole))
+
+
+def assert_curve(run, history):
+    """The event files hold exactly one point per iteration and tag, with the history's values."""
+    events = EventAccumulator(str(run), size_guidance={"scalars": 0})
+    events.Reload()
+    expected = {}
+    for row in history:
+        for tag in row.keys() - {"iteration", "global_step"}:
+            expected.setdefault(tag, {})[row["global_step"]] = row[tag]
+    assert set(events.Tags()["scalars"]) == expected.keys()
+    for tag, values in expected.items():
+        points = events.Scalars(tag)
+        assert [point.step for point in points] == list(values), tag
+        assert [point.value for point in points] == pytest.approx(list(values.values()), rel=1e-5, nan_ok=True), tag
+
+
+@pytest.mark.parametrize("run", ["run", "undisturbed"])
+@pytest.mark.parametrize("name", FULL)
+def test_curve_has_every_point_once(stories, name, run):
+    folder = stories[name][0] / "runs" / run
+    assert run == "undisturbed" or len(list(folder.glob("events.*"))) >= 3
+    assert_curve(folder, last(folder)["history"])
+
+
+@pytest.mark.parametrize("name", FULL)
+@pytest.mark.parametrize("trouble, status", [("SIGTERM", 143), ("SIGINT", 130)])
+def test_signal(stories, name, trouble, status):
+    """The status a shell would give, and the line with which to go on, which the next process of the story took."""
+    [(_, returned, out, err)] = [part for part in stories[name][1] if part[0] == trouble]
+    assert returned == status and "Traceback" not in err
+    assert f"{name}.py --resume runs/run" in err and "finished" not in out
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_closing_line(stories, name):
+    trouble, status, out, err = stories[name][1][-1]
+    assert trouble == "finished" and status == 0 and len(out.splitlines()) == 1
+    assert out.startswith("runs/run: finished, 4,096 steps (8 iterations")
+    assert lines(err) == [] or name == "trpo_plus"
+
+
+SIZES = {"num_steps": 32, "num_minibatches": 4, "total_timesteps": 96, "env_id": "envs:Toy-v0", "progress": False}
+
+
+def train(m, **changed):
+    return m.train(m.Args(**{**SIZES, "run_name": "run", "seed": 5, **changed}))
+
+
+def fail_at(monkeypatch, m, name, call, error):
+    """The call-th call of the script's function raises."""
+    real, calls = getattr(m, name), []
+
+    def function(*args, **kwargs):
+        calls.append(name)
+        if len(calls) == call:
+            raise error
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(m, name, function)
+
+
+@pytest.mark.parametrize("call", [1, 3])
+@pytest.mark.parametrize("function", ["rollout", "update", "save_checkpoint"])
+def test_interrupted_anywhere(script, cli, monkeypatch, function, call):  # noqa: F811
+    """Also before the first iteration is done, from checkpoint 0, and between two parts of one iteration."""
+    whole = last(train(script, run_name="whole").run)
+    call += function == "save_checkpoint"  # its first is checkpoint 0
+    with monkeypatch.context() as patch:
+        fail_at(patch, script, function, call, KeyboardInterrupt(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            train(script)
+    done = call - 1 - (function == "save_checkpoint")
+    assert len(last(Path("runs/run"))["history"]) == done
+    assert cli(script, "--resume", "runs/run", "--no-progress")[0] == 0
+    assert_equal(trained(last(Path("runs/run"))), trained(whole))
+    assert_curve("runs/run", last(Path("runs/run"))["history"])
+
+
+def test_interrupted_while_checkpoint_0_is_written(script, cli, monkeypatch):  # noqa: F811
+    """Nothing can be resumed, so no resume line; the signal's exit status all the same."""
+    fail_at(monkeypatch, script, "save_checkpoint", 1, KeyboardInterrupt(signal.SIGTERM))
+    status, out, err = cli(script, "--env-id", "envs:Toy-v0", "--num-steps", "64", "--total-timesteps", "64")
+    assert status == 143 and "Traceback" not in err and "--resume" not in err
+
+
+def test_from_a_checkpoint_of_several_iterations_before(script, cli, monkeypatch):  # noqa: F811
+    whole = last(train(script, run_name="whole", total_timesteps=224).run)
+    with monkeypatch.context() as patch:
+        fail_at(patch, script, "update", 6, KeyboardInterrupt(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            train(script, total_timesteps=224, checkpoint_every=3)
+    assert len(last(Path("runs/run"))["history"]) == 3
+    assert cli(script, "--resume", "runs/run", "--no-progress")[0] == 0
+    assert_equal(trained(last(Path("runs/run"))), trained(whole))
+    assert_curve("runs/run", last(Path("runs/run"))["history"])
+
+
+def test_half_written_checkpoint_is_harmless(script, cli, monkeypatch):  # noqa: F811
+    whole = last(train(script, run_name="whole").run)
+    with monkeypatch.context() as patch:
+        fail_at(patch, script, "rollout", 2, KeyboardInterrupt(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            train(script)
+    Path("runs/run/checkpoint.tmp").write_bytes(b"PK\x03\x04 half")
+    assert cli(script, "--evaluate", "runs/run", "--episodes", "1")[0] == 0
+    assert cli(script, "--resume", "runs/run", "--no-progress")[0] == 0
+    assert_equal(trained(last(Path("runs/run"))), trained(whole))
+    assert not Path("runs/run/checkpoint.tmp").exists()
+
+
+def test_finished_run(script, cli):  # noqa: F811
+    """Says that it is finished, exits 0, leaves checkpoint and curve as they were."""
+    result = train(script)
+    checkpoint = Path("runs/run/checkpoint.pt").read_bytes()
+    status, out, err = cli(script, "--resume", "runs/run")
+    assert status == 0 and "Traceback" not in err
+    assert out.startswith("runs/run: finished, 96 steps (3 iterations") and len(out.splitlines()) == 1
+    assert Path("runs/run/checkpoint.pt").read_bytes() == checkpoint
+    assert_curve("runs/run", result.history)
+
+
+# changes to a run saved with SIZES, seed 5 and, where the script has it, the other value of a flag
+CHANGES = [
+    ("--num-steps", "2048"),  # the class default, where 32 was saved
+    ("--num-steps", "16"),
+    ("--env-id", "Hopper-v5"),  # the class default
+    ("--seed", "1"),  # the class default
+    ("--total-timesteps", "192"),
+    ("--total-timesteps", "1000000"),  # the class default
+    ("--hidden-sizes", "64", "64"),  # the class default
+    ("--hidden-sizes", "8"),
+    ("--value-lr", "0.1"),
+    ("--reset-each-iteration",),  # the class default
+    ("--clip-actions",),
+    ("--no-norm-obs",),
+    ("--heldout-every", "2"),
+    ("--checkpoint-every", "1"),  # the class default
+    ("--env-kwargs", '{"length": 3}'),
+    ("--run-name", "new"),
+    ("--runs-dir", "elsewhere"),
+    ("--activation", "tanh"),  # the class default
+]
+
+
+def test_another_training_argument_is_refused(script, cli):  # noqa: F811
+    saved = {"hidden_sizes": (8, 8), "reset_each_iteration": False, "checkpoint_every": 2, "activation": "relu"}
+    train(script, **saved)
+    before, content = files(), Path("runs/run/checkpoint.pt").read_bytes()
+    for flag, *value in CHANGES:
+        status, out, err = cli(script, "--resume", "runs/run", flag, *value)
+        named = "--" + flag.removeprefix("--").removeprefix("no-")
+        assert status == 2 and "Traceback" not in err and len(lines(err)) == 1, (flag, out, err)
+        assert f"error: {named} cannot change" in err, (flag, err)
+        assert files() == before and Path("runs/run/checkpoint.pt").read_bytes() == content, flag
+    # the saved values may be named, and the progress bar is no training argument
+    same = ("--num-steps", "32", "--seed", "5", "--no-reset-each-iteration", "--hidden-sizes", "8", "8", "--progress")
+    assert cli(script, "--resume", "runs/run", *same)[0] == 0
+
+
+def test_back_to_the_class_defaults_is_refused(script, cli, monkeypatch):  # noqa: F811
+    """One argument differs from the class's default; the flag that names that default would make all of them equal."""
+    run = train(script).run
+    saved = script.asdict(script.Args(run_name="run", seed=5))
+    torch.save({**last(run), "args": saved}, run / "checkpoint.pt")
+    fail_at(monkeypatch, script, "make_env", 1, script.InputError("it went on"))
+    status, _, err = cli(script, "--resume", "runs/run", "--seed", "1")
+    assert status == 2 and "--seed cannot change" in err, err
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_resumed_from_python(name, tmp_path, monkeypatch):
+    m = importlib.import_module(name)
+    monkeypatch.chdir(tmp_path)
+    whole = last(train(m, run_name="whole").run)
+    with monkeypatch.context() as patch:
+        fail_at(patch, m, "rollout", 3, KeyboardInterrupt(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            train(m)
+    result = m.train(m.Args(resume="runs/run", progress=False))
+    assert os.fspath(result.run) == "runs/run" and len(result.history) == 3
+    assert_equal(trained(last(result.run)), trained(whole))
+    with pytest.raises(m.InputError, match="cannot change"):
+        m.train(m.Args(resume="runs/run", seed=6))
