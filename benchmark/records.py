@@ -1,0 +1,153 @@
+"""Where runs and results lie, and the CSV of one finished run: written whole, read with suspicion."""
+
+import csv
+import json
+import os
+import platform
+import shlex
+from math import inf
+from pathlib import Path
+from typing import NamedTuple
+
+from suites import InputError, Run
+
+ROOT = Path(__file__).resolve().parents[1]
+RUNS, RESULTS = "benchmark/runs", "benchmark/results"  # under ROOT
+
+
+def folder(run: Run) -> Path:
+    """The run's own folder, as the training script makes it."""
+    return ROOT / RUNS / run.suite / run.name
+
+
+def beside(run: Run, ending: str) -> Path:
+    """A file beside the run's folder: .log, .lock, .failed."""
+    return ROOT / RUNS / run.suite / f"{run.name}{ending}"
+
+
+def csv_path(run: Run) -> Path:
+    """Where the finished run's results lie."""
+    return ROOT / RESULTS / run.suite / f"{run.name}.csv"
+
+
+def command(run: Run) -> list[str]:
+    """The training command, every training flag spelled out."""
+    words = ["python", f"{run.script}.py", "--env-id", run.env_id, "--seed", str(run.seed)]
+    for name, value in run.flags.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        elif isinstance(value, tuple):
+            words += [f"--{flag}", *map(str, value)]
+        else:
+            words += [f"--{flag}", str(value)]
+    return words
+
+
+def plain(flags: dict) -> dict:
+    """Flags as strict JSON has them: lists, and "inf" where a bound is off."""
+    return {k: "inf" if v == inf else list(v) if isinstance(v, (tuple, list)) else v for k, v in flags.items()}
+
+
+def num_iterations(run: Run) -> int:
+    """How many iterations the finished run has."""
+    return run.flags["total_timesteps"] // (run.flags["num_envs"] * run.flags["num_steps"])
+
+
+def cpu_model() -> str:
+    """The processor's name, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def write_csv(run: Run, about: dict, history: list[dict]) -> None:
+    """Writes a finished run's CSV: `#` lines of JSON on where it comes from, then a row an iteration.
+
+    `about` is the run's args.json. Whole or not at all: a temporary file is renamed, and removed if that fails.
+    """
+    steps = run.flags["num_envs"] * run.flags["num_steps"]
+    header = {
+        "suite": run.suite,
+        "run": run.name,
+        "env_id": run.env_id,
+        "variant": run.variant,
+        "seed": run.seed,
+        "iterations": len(history),
+        "command": shlex.join(command(run)),
+        "script": about["script"],
+        "sha256": about["sha256"],
+        "versions": about["versions"] | {"python": platform.python_version()},
+        "cpu": cpu_model(),
+        # training and measuring; a run that was interrupted counts only what it kept
+        "wall_seconds": round(sum(steps / row["charts/SPS"] for row in history), 1),
+        "args": plain(run.flags),
+    }
+    columns = list(dict.fromkeys(name for row in history for name in row))
+    path = csv_path(run)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".csv.tmp")
+    try:
+        with open(temporary, "w", newline="") as file:
+            file.writelines(f"# {line}\n" for line in json.dumps(header, indent=2).splitlines())
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(columns)
+            for row in history:
+                writer.writerow(
+                    [f"{row[name]:.6g}" if isinstance(row.get(name), float) else row.get(name, "") for name in columns]
+                )
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+class Record(NamedTuple):
+    """One finished run as read back from its CSV."""
+
+    env_id: str
+    variant: str
+    seed: int
+    about: dict  # the header
+    history: dict[str, list[float]]  # what was recorded, a number an iteration; NaN where nothing was
+
+
+def read_csv(path: Path, suite: str) -> Record:
+    """Reads a run's CSV. Raises InputError where it is not whole, or not of this suite."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    lines = text.splitlines()
+    header = [line[2:] for line in lines if line.startswith("#")]
+    try:
+        about = json.loads("\n".join(header))
+        found, iterations = about["suite"], about["iterations"]
+        key = about["env_id"], about["variant"], about["seed"]
+        about["args"], about["sha256"], about["script"]  # noqa: B018
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is not a results file: its header is not whole") from error
+    if found != suite:
+        raise InputError(f"{path} is of the suite {found}, not {suite}")
+    if about.get("run") != path.stem:
+        raise InputError(f"{path} holds another run, {about.get('run')}")
+    rows = list(csv.reader(lines[len(header) :]))
+    if not text.endswith("\n") or len(rows) != iterations + 1 or len({len(row) for row in rows}) != 1:
+        raise InputError(f"{path} is truncated: {max(len(rows) - 1, 0)} rows, its header says {iterations}")
+    try:
+        values = [[float(cell) if cell else float("nan") for cell in row] for row in rows[1:]]
+    except ValueError as error:
+        raise InputError(f"{path} is damaged: {error}") from error
+    return Record(*key, about, {name: list(column) for name, column in zip(rows[0], zip(*values))})
+
+
+def difference(run: Run, record: Record) -> str:
+    """How the training arguments of a run's CSV differ from the suite's, "" where they do not."""
+    wanted, found = plain(run.flags), record.about["args"]
+    names = [name for name in wanted | found if wanted.get(name) != found.get(name)]
+    return ", ".join(f"--{name.replace('_', '-')} {found.get(name)} (suite: {wanted.get(name)})" for name in names)
