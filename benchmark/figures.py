@@ -67,7 +67,6 @@ def learning_curves(path: Path, tasks: dict[str, dict[str, list[pd.DataFrame]]])
 
 def trust_region(path: Path, env_id: str, variants: dict[str, list[pd.DataFrame]], clip_coef: float) -> None:
     """The paper's Figure 2: reward, maximum ratio with 1 + eps, mean KL with TRPO's bound; below, held out."""
-    note = {"va": "bottom", "fontsize": 8}
     figure, panels = plt.subplots(2, 3, figsize=(11, 6), sharex=True, layout="constrained")
     for row, prefix, where in ((0, "", "training batch"), (1, "heldout_", "held-out batch")):
         _, ratio, kl = panels[row]
@@ -75,7 +74,8 @@ def trust_region(path: Path, env_id: str, variants: dict[str, list[pd.DataFrame]
             draw(ratio, histories, f"trust_region/{prefix}max_ratio", variant)
             draw(kl, histories, f"trust_region/{prefix}mean_kl", variant)
         ratio.axhline(1 + clip_coef, color="black", linewidth=1)
-        ratio.text(0.02, 1 + clip_coef, f"1 + ε = {1 + clip_coef:g}", transform=ratio.get_yaxis_transform(), **note)
+        label = {"transform": ratio.get_yaxis_transform(), "va": "top", "fontsize": 8}
+        ratio.text(0.02, 0.98 + clip_coef, f"1 + ε = {1 + clip_coef:g}", **label)
         ratio.set(title=f"maximum ratio, {where}", yscale="log")
         ratio.yaxis.set_major_formatter(LogFormatter())  # 2, 5, 100 instead of powers of ten
         ratio.yaxis.set_minor_formatter(LogFormatter())
@@ -83,7 +83,8 @@ def trust_region(path: Path, env_id: str, variants: dict[str, list[pd.DataFrame]
         if bounds:
             steps = variants["trpo"][0]["global_step"] / 1e6
             kl.plot(steps, bounds[0], color="black", linewidth=1)
-            kl.text(0.02, bounds[0].iloc[0], "TRPO's bound", transform=kl.get_yaxis_transform(), **note)
+            label = {"transform": kl.get_yaxis_transform(), "va": "bottom", "fontsize": 8}
+            kl.text(0.02, bounds[0].iloc[0], "TRPO's bound", **label)
         kl.set(title=f"mean KL, {where}", ylim=(0, None))
     reward, legend = panels[0][0], panels[1][0]
     for variant, histories in variants.items():
