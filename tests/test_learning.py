@@ -281,11 +281,10 @@ def test_video(tiny):
     before = (tiny / "checkpoint.pt").read_bytes()
     printed = evaluate("ppo_m", tiny, "--episodes", 2, "--video", MUJOCO_GL=backend)
     assert printed == evaluate("ppo_m", tiny, "--episodes", 2)  # filming changes nothing
-    (video,) = tiny.glob("videos/*.mp4")
+    (video,) = tiny.glob("*.mp4")  # of the first episode alone
     content = video.read_bytes()
     assert content[4:8] == b"ftyp" and len(content) > 1000
     assert (tiny / "checkpoint.pt").read_bytes() == before
-    assert list(video.parent.iterdir()) == [video]  # of the first episode alone
 
 
 def assert_cannot_render(done, run, files):
