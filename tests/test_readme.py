@@ -67,7 +67,7 @@ def test_flags_exist():
         for field in dataclasses.fields(importlib.import_module(name).Args):
             known |= {f"--{field.name.replace('_', '-')}", f"--no-{field.name.replace('_', '-')}"}
     known |= set(re.findall(r'"(--[\w-]+)"', (ROOT / "benchmark/run.py").read_text()))
-    elsewhere = {"--logdir", "--index-url", "--no-install-recommends"}  # TensorBoard's, pip's, apt-get's
+    elsewhere = {"--logdir", "--index-url", "--no-install-recommends", "--help"}  # TensorBoard's, pip's, apt-get's, all
     named = set(re.findall(r"(?<![\w-])(--[a-z][\w-]*\w)(?!-)", README))
     assert named - known - elsewhere == set()
     assert "--max-kl-final" in named and len(TRPO) == 2
