@@ -1,6 +1,7 @@
 """Spaces, sizes and rewards at their limits, truncation, several environments, and the running filters."""
 
 import importlib
+import itertools
 import json
 import math
 
@@ -324,3 +325,12 @@ def test_deterministic_and_stochastic_policy(script, train, tmp_path):
     obs = np.array([1.0, 0.2, -0.3])
     assert np.array_equal(mean(obs), mean(obs)) and not np.array_equal(noisy(obs), noisy(obs))
     assert mean(obs).shape == (2,) and mean(obs).dtype == np.float32
+
+
+def test_every_reset_has_a_seed_of_its_own(script):
+    """Of training, held-out batches and evaluation alike, over runs, iterations and environments."""
+    keys = itertools.product((1, 2), range(20), range(5), (None, 1, 2))
+    seeds = [script.seed_for(*(part for part in key if part is not None)) for key in keys]
+    assert len(set(seeds)) == len(seeds)
+    args = script.Args(**TINY)
+    assert script.seed_for(args.seed, 0, 0) == script.seed_for(args.seed, 0, 0)
