@@ -20,9 +20,9 @@ from conftest import FULL, PPO, ROOT, SCRIPTS, TRPO, run_script
 FLAGS = ["--env-id", "InvertedPendulum-v5", "--num-steps", 1024, "--total-timesteps", 40_000, "--value-lr", 1e-3]
 FLAGS += ["--seed", 1, "--no-progress"]
 OWN_FLAGS = {name: ["--policy-lr", 1e-3] if name in PPO else ["--max-kl", 0.05] for name in SCRIPTS}
-# a value clip of 0.2 holds the value function back: the scaled returns are larger, and these are few iterations
+# found by trying: with these, all four scripts reach 1000 for seeds 1 to 3; with the defaults some seeds do not
 OWN_FLAGS |= {name: [*OWN_FLAGS[name], "--vf-clip-coef", "inf"] for name in FULL}
-OWN_FLAGS["trpo_plus"] += ["--no-anneal-lr"]  # annealed, its mean action is left drifting on some seeds
+OWN_FLAGS["trpo_plus"] += ["--no-anneal-lr"]
 
 
 @pytest.fixture(scope="module")
