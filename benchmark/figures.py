@@ -21,7 +21,7 @@ STYLE = {
 }
 plt.rcParams.update({"font.size": 10, "axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False})
 plt.rcParams.update({"axes.spines.right": False, "figure.dpi": 150, "legend.frameon": False})
-WINDOW = 10  # iterations of the moving average of returns
+WINDOW = 10  # iterations of the moving average
 
 
 def save(figure, path: Path) -> None:
@@ -31,11 +31,12 @@ def save(figure, path: Path) -> None:
 
 
 def curves(histories: list[pd.DataFrame], name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Steps (T,) at which `name` was recorded, and its values (n, T); of returns the moving average."""
+    """Steps (T,) at which `name` was recorded, and its values (n, T): moving averages, but for held-out batches."""
     columns = [h.set_index("global_step")[name] if name in h else pd.Series(dtype=float) for h in histories]
-    if name == RETURN:
+    columns = [column.replace([np.inf, -np.inf], np.nan) for column in columns]
+    if "heldout" not in name:  # those are of single iterations, some apart
         columns = [column.rolling(WINDOW, min_periods=1).mean() for column in columns]
-    table = pd.concat(columns, axis=1).replace([np.inf, -np.inf], np.nan).dropna(how="all")
+    table = pd.concat(columns, axis=1).dropna(how="all")
     return table.index.to_numpy(), table.to_numpy().T
 
 
@@ -76,7 +77,7 @@ def trust_region(path: Path, env_id: str, variants: dict[str, list[pd.DataFrame]
         ratio.axhline(1 + clip_coef, color="black", linewidth=1)
         label = {"transform": ratio.get_yaxis_transform(), "va": "top", "fontsize": 8}
         ratio.text(0.02, 0.98 + clip_coef, f"1 + ε = {1 + clip_coef:g}", **label)
-        ratio.set(title=f"maximum ratio, {where}", yscale="log")
+        ratio.set(title=f"maximum ratio, {where}", yscale="log", ylim=(0.85, None))
         ratio.yaxis.set_major_formatter(LogFormatter())  # 2, 5, 100 instead of powers of ten
         ratio.yaxis.set_minor_formatter(LogFormatter())
         bounds = [h["trust_region/max_kl"] for h in variants.get("trpo", []) if "trust_region/max_kl" in h]
@@ -89,7 +90,9 @@ def trust_region(path: Path, env_id: str, variants: dict[str, list[pd.DataFrame]
     reward, legend = panels[0][0], panels[1][0]
     for variant, histories in variants.items():
         draw(reward, histories, RETURN, variant, f"{LABELS[variant]} (n = {len(histories)})")
-    reward.set(title=f"{env_id}: mean return", ylabel=f"moving average of {WINDOW} iterations")
+    reward.set(title=f"{env_id}: mean return")
+    for axes in panels[0]:
+        axes.set_ylabel(f"moving average of {WINDOW} iterations")
     legend.axis("off")
     legend.legend(*reward.get_legend_handles_labels(), loc="center", fontsize=11, handlelength=4)
     for axes in (reward, *panels[1][1:]):

@@ -336,9 +336,16 @@ def test_what_is_written_is_read_back(tmp_path_factory, history):
 
 
 def test_curves_align_what_was_recorded():
-    a = pd.DataFrame({"global_step": [1, 2, 3], "kl": [1.0, np.nan, inf]})
-    b = pd.DataFrame({"global_step": [1, 2, 3], "kl": [3.0, np.nan, 5]})
-    steps, values = figures.curves([a, b], "kl")
+    a = pd.DataFrame({"global_step": [1, 2, 3], "heldout_kl": [1.0, np.nan, inf]})
+    b = pd.DataFrame({"global_step": [1, 2, 3], "heldout_kl": [3.0, np.nan, 5]})
+    steps, values = figures.curves([a, b], "heldout_kl")
     assert steps.tolist() == [1, 3] and values[:, 0].tolist() == [1, 3] and np.isnan(values[0, 1])
     steps, values = figures.curves([a], "charts/episodic_return")
     assert len(steps) == 0
+
+
+def test_curves_of_every_iteration_are_moving_averages():
+    a = pd.DataFrame({"global_step": np.arange(20), "kl": np.arange(20.0)})
+    a.loc[3, "kl"] = inf  # left out
+    _, values = figures.curves([a], "kl")
+    assert values[0, :5].tolist() == [0, 0.5, 1, 1, 7 / 4] and values[0, 19] == np.arange(10, 20).mean()
