@@ -21,6 +21,14 @@ from records import Record
 from suites import FACTORS, LABELS, LEFT_OUT, RATES, SUITES, InputError, choose, select
 
 SCORES = {"best": "best iteration", "last": "last five iterations"}
+# what the paper compares: the optimizations on PPO and on TRPO, the algorithms with and without them, the clip
+COMPARISONS = (
+    ("ppo", "ppo_m"),
+    ("trpo_plus", "trpo"),
+    ("ppo", "trpo_plus"),
+    ("ppo_m", "trpo"),
+    ("ppo_noclip", "ppo_m"),
+)
 Cells = dict[str, dict[str, list[Record]]]  # environment -> variant -> agents
 
 
@@ -163,6 +171,23 @@ def improvement_table(env_id: str, rows: dict[str, list[Record]], at_full_length
     return table(["score", "n: PPO, PPO-M, TRPO, TRPO+", "AAI", "ACLI", "P(ACLI > AAI)"], lines)
 
 
+def difference_table(env_id: str, rows: dict[str, list[Record]], at_full_length: bool) -> str:
+    """How much more one variant reaches than another, and how much more ACLI is than AAI."""
+    lines, four = [], ("ppo", "ppo_m", "trpo", "trpo_plus")
+    paper = {name: value[0] for name, value in PAPER[env_id].items() if name in rows} if at_full_length else {}
+    for names, statistic, title in [
+        *((pair, stats.difference, " - ".join(map(label, pair))) for pair in COMPARISONS),
+        (four, stats.acli_less_aai, "ACLI - AAI"),
+    ]:
+        samples = {score: [sample(rows[name], score) for name in names] for score in SCORES}
+        if any(not len(values) for each in samples.values() for values in each):
+            continue
+        estimates = [stats.bootstrap(statistic, *samples[score]) for score in SCORES]
+        expected = f"{statistic(*(np.array([paper[name]]) for name in names)):.0f}" if paper else "-"
+        lines.append([title, ", ".join(str(len(rows[name])) for name in names), *estimates, expected])
+    return table(["difference of means", "n", *SCORES.values(), "paper (v2)"], lines) if lines else ""
+
+
 def many_agents_table(rows: dict[str, list[Record]]) -> str:
     """From 8 agents a cell on: interquartile means, and the probability that one variant's agent beats another's."""
     full = {variant: agents for variant, agents in rows.items() if len(sample(agents, "best")) >= 8}
@@ -187,7 +212,10 @@ def many_agents_table(rows: dict[str, list[Record]]) -> str:
 
 
 def trust_region_table(rows: dict[str, list[Record]], clip_coef: float) -> str:
-    """How often the maximum ratio leaves 1 + eps, and mean KL over the thirds of training (on the training batch)."""
+    """How often the maximum ratio leaves 1 + eps; mean KL over the thirds of training, and its largest.
+
+    All on the training batch.
+    """
     lines = []
     for variant, agents in rows.items():
         if agents:
@@ -198,10 +226,11 @@ def trust_region_table(rows: dict[str, list[Record]], clip_coef: float) -> str:
                     for agent in agents
                 ]
             )
-            estimates = [stats.bootstrap(stats.mean, values) for values in (np.array(outside), *thirds.T)]
+            largest = np.array([agent.history["trust_region/mean_kl"].max() for agent in agents])
+            estimates = [stats.bootstrap(stats.mean, values) for values in (np.array(outside), *thirds.T, largest)]
             lines.append([label(variant), len(agents), *estimates])
     head = ["variant", "n", f"share of iterations with max ratio > {1 + clip_coef:g}"]
-    return table([*head, "mean KL, first third", "middle third", "last third"], lines)
+    return table([*head, "mean KL, first third", "middle third", "last third", "largest"], lines)
 
 
 def report_table(suite: str, cells: Cells, name: str, out: Path) -> str:
@@ -218,7 +247,8 @@ def report_table(suite: str, cells: Cells, name: str, out: Path) -> str:
         steps = {agent.about["args"]["total_timesteps"] for agents in rows.values() for agent in agents}
         at_full_length = steps == {SUITES["table2"]["cells"][env_id]["ppo"]["total_timesteps"]}
         text += [f"## {env_id}\n", score_table(env_id, rows, at_full_length)]
-        text += [improvement_table(env_id, rows, at_full_length), many_agents_table(rows)]
+        text += [improvement_table(env_id, rows, at_full_length), difference_table(env_id, rows, at_full_length)]
+        text += [many_agents_table(rows)]
         text += [trust_region_table(rows, clip_coef)]
         shown = {variant: variants[variant] for variant in ("ppo", "ppo_m", "trpo") if variant in variants}
         if shown:

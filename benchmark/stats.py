@@ -31,7 +31,8 @@ class Estimate(NamedTuple):
     distribution: np.ndarray
 
     def __str__(self) -> str:
-        places = 0 if abs(self.value) >= 100 else 1 if abs(self.value) >= 10 else 2 if abs(self.value) >= 0.1 else 4
+        size = np.nanmax(np.abs(self[:3]))
+        places = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 0.1 else 4
         if np.isnan(self.low):
             return f"{self.value:.{places}f} (no interval)"
         return f"{self.value:.{places}f} [{self.low:.{places}f}, {self.high:.{places}f}]"
@@ -80,6 +81,11 @@ def aai(ppo, ppo_m, trpo, trpo_plus, axis=-1):
 def acli(ppo, ppo_m, trpo, trpo_plus, axis=-1):
     """Average code-level improvement: max(|PPO - PPO-M|, |TRPO+ - TRPO|)."""
     return np.maximum(abs(difference(ppo, ppo_m, axis)), abs(difference(trpo_plus, trpo, axis)))
+
+
+def acli_less_aai(ppo, ppo_m, trpo, trpo_plus, axis=-1):
+    """How much more the code-level optimizations change than the algorithm does."""
+    return acli(ppo, ppo_m, trpo, trpo_plus, axis) - aai(ppo, ppo_m, trpo, trpo_plus, axis)
 
 
 def contrast(signs):

@@ -122,6 +122,7 @@ def test_estimate_as_text():
     assert text(2513.4, 2391.2, 2632.0) == "2513 [2391, 2632]"
     assert text(0.01234, 0.0119, 0.0131) == "0.0123 [0.0119, 0.0131]"
     assert text(2513.4, np.nan, np.nan) == "2513 (no interval)"
+    assert text(13.9, -205.5, 233.3) == "14 [-206, 233]"
 
 
 def test_ranges():
@@ -181,7 +182,14 @@ def test_table_by_hand(project, monkeypatch):
     assert float(best[4]) == pytest.approx(1, abs=0.01)
     kl = [line for line in text.splitlines() if line.startswith("| PPO-M | 3 | ")][1]
     shares = ["0.83 [0.83, 0.83]", "0.0150 [0.0150, 0.0150]", "0.0350 [0.0350, 0.0350]", "0.0550 [0.0550, 0.0550]"]
+    shares += ["0.0600 [0.0600, 0.0600]"]
     assert kl == f"| PPO-M | 3 | {' | '.join(shares)} |"
+    found = {
+        name: cells(text, name)[2].split(" [")[0] for name in ("PPO - PPO-M", "TRPO+ - TRPO", "PPO-NoClip - PPO-M")
+    }
+    assert found == {"PPO - PPO-M": "500", "TRPO+ - TRPO": "500", "PPO-NoClip - PPO-M": "200"}
+    line = cells(text, "ACLI - AAI")
+    assert line[1] == "3, 3, 3, 3" and line[2].startswith("400 [") and line[4] == "-"
     assert "15 of 45 runs (seeds 1-3)." in text and "missing on Humanoid-v5: all variants: seeds 1-3" in text
     assert "With fewer than 5 agents a cell such intervals under-cover" in text
     assert "probability of improvement" not in text and "(no interval)" not in text
@@ -206,6 +214,7 @@ def test_full_length_stands_beside_the_paper_and_the_authors_code(project, monke
         or "PPO-M | 0 | - |" in text
     )
     assert "AAI and ACLI need agents of PPO, PPO-M, TRPO and TRPO+." in text
+    assert "difference of means" not in text  # no pair of variants that the paper compares
     assert "Where a cell has one agent there is no interval." in text
     assert "missing on Walker2d-v5: PPO, TRPO: seeds 1, 3" in text
     assert "missing on Walker2d-v5: PPO-M, TRPO+, PPO-NoClip: seeds 1-3" in text
@@ -231,7 +240,7 @@ def test_factorial_by_hand(project, monkeypatch):
     assert run_report(monkeypatch, "figure1", "--timesteps", str(3 * 2048)) == 0
     text = (project / "benchmark/results/figure1-6144.md").read_text()
     means = {name: cells(text.partition("effect on last")[0], name)[2].split()[0] for name in suites.FACTORS}
-    assert list(means.values()) == ["10.0", "240", "90.0", "0.0000"]
+    assert list(means.values()) == ["10.0", "240", "90.0", "0.00"]
     assert cells(text.partition("effect on last")[0], "reward scaling × orthogonal init")[2].startswith("40.0 [")
     assert cells(text, "- - - -")[:3] == ["- - - -", "1.5e-4", "2"]
     assert "128 of 640 runs" in text
@@ -244,7 +253,7 @@ def test_leave_one_out_by_hand(project, monkeypatch):
     assert run_report(monkeypatch, "leave_one_out", "--timesteps", str(2 * 2048)) == 0
     text = (project / "benchmark/results/leave_one_out-4096.md").read_text()
     assert cells(text, "no annealing")[3] == "120 [119, 121]"
-    assert cells(text, "no obs clipping")[3].startswith("0.0000 [")
+    assert cells(text, "no obs clipping")[3].startswith("0.00 [")
     assert cells(text, "no tanh")[1] == "0" and "missing on Humanoid-v5: no tanh: seeds 1-3" in text
 
 
