@@ -1,6 +1,7 @@
 """benchmark/report.py and its parts: scores, bootstrap, tables, what is refused, what is missing."""
 
 import re
+import shutil
 import sys
 from math import inf
 from pathlib import Path
@@ -358,3 +359,10 @@ def test_curves_of_every_iteration_are_moving_averages():
     a.loc[3, "kl"] = inf  # left out
     _, values = figures.curves([a], "kl")
     assert values[0, :5].tolist() == [0, 0.5, 1, 1, 7 / 4] and values[0, 19] == np.arange(10, 20).mean()
+
+
+def test_the_committed_report_is_that_of_the_committed_runs(project, monkeypatch):
+    committed = ROOT / "benchmark/results"
+    shutil.copytree(committed / "table2", project / "benchmark/results/table2")
+    assert run_report(monkeypatch, "table2") == 0
+    assert (project / "benchmark/results/table2.md").read_text() == (committed / "table2.md").read_text()

@@ -70,3 +70,15 @@ def test_flags_exist():
     named = set(re.findall(r"(?<![\w-])(--[a-z][\w-]*\w)(?!-)", README))
     assert named - known - elsewhere == set()
     assert named  # the pattern finds them
+
+
+def test_results_are_the_reports():
+    """The table of results: every row stands in the committed report, and none of the report's is left out."""
+    report = (ROOT / "benchmark/results/table2.md").read_text()
+    labels = "|".join(map(re.escape, suites.LABELS.values()))
+    expected = []
+    for section in re.split(r"^## ", report, flags=re.M)[1:]:
+        task = section.split("-v5")[0]
+        rows = re.findall(rf"^\| ((?:{labels}) \| \d+ \|(?: [^|]+ \|){{5}})$", section.partition("| score")[0], re.M)
+        expected += [f"| {task} | {row}" for row in rows]
+    assert expected and re.findall(rf"^\| \w+ \| (?:{labels}) \| \d+ \|.*$", README, re.M) == expected
