@@ -79,7 +79,7 @@ def trust_region(path: Path, env_id: str, variants: dict[str, list[pd.DataFrame]
         ratio.text(0.02, 0.98 + clip_coef, f"1 + ε = {1 + clip_coef:g}", **label)
         ratio.set(title=f"maximum ratio, {where}", yscale="log", ylim=(0.85, None))
         ratio.yaxis.set_major_formatter(LogFormatter())  # 2, 5, 100 instead of powers of ten
-        ratio.yaxis.set_minor_formatter(LogFormatter())
+        ratio.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2.5, 0.4)))  # a few below ten, too
         bounds = [h["trust_region/max_kl"] for h in variants.get("trpo", []) if "trust_region/max_kl" in h]
         if bounds:
             steps = variants["trpo"][0]["global_step"] / 1e6

@@ -82,3 +82,7 @@ def test_results_are_the_reports():
         rows = re.findall(rf"^\| ((?:{labels}) \| \d+ \|(?: [^|]+ \|){{5}})$", section.partition("| score")[0], re.M)
         expected += [f"| {task} | {row}" for row in rows]
     assert expected and re.findall(rf"^\| \w+ \| (?:{labels}) \| \d+ \|.*$", README, re.M) == expected
+
+    section = README.partition("## Results")[2].partition("\n## ")[0]
+    estimates = re.findall(r"-?[\d.]+ \[-?[\d.]+, -?[\d.]+\]", section)
+    assert len(estimates) > len(expected) and [e for e in estimates if f" {e} " not in report] == []
