@@ -52,6 +52,18 @@ def bootstrap(statistic, *samples, resamples: int = 10_000) -> Estimate:
     return Estimate(value, *map(float, result.confidence_interval), n, result.bootstrap_distribution)
 
 
+def welch(x: np.ndarray, y: np.ndarray) -> Estimate:
+    """How much greater the mean of x is, with Welch's t interval: with few agents a bootstrap's is far too narrow.
+
+    (Of 3 agents the percentile bootstrap's interval of the mean is just the lowest and the highest.)
+    """
+    value, n = difference(x, y), (len(x), len(y))
+    if min(n) < 2:
+        return Estimate(value, np.nan, np.nan, n, np.array([]))
+    interval = scipy.stats.ttest_ind(x, y, equal_var=False).confidence_interval(0.95)
+    return Estimate(value, *map(float, interval), n, np.array([]))
+
+
 def mean(x, axis=-1):
     """The mean."""
     return np.mean(x, axis=axis)

@@ -123,6 +123,7 @@ def test_estimate_as_text():
     assert text(2513.4, 2391.2, 2632.0) == "2513 [2391, 2632]"
     assert text(0.01234, 0.0119, 0.0131) == "0.0123 [0.0119, 0.0131]"
     assert text(2513.4, np.nan, np.nan) == "2513 (no interval)"
+    assert str(stats.welch(np.array([1.0]), np.array([2.0, 3]))) == "-1.50 (no interval)"
     assert text(13.9, -205.5, 233.3) == "14 [-206, 233]"
 
 
@@ -189,7 +190,9 @@ def test_table_by_hand(project, monkeypatch):
         name: cells(text, name)[2].split(" [")[0] for name in ("PPO - PPO-M", "TRPO+ - TRPO", "PPO-NoClip - PPO-M")
     }
     assert found == {"PPO - PPO-M": "500", "TRPO+ - TRPO": "500", "PPO-NoClip - PPO-M": "200"}
-    line = cells(text, "ACLI - AAI")
+    # three agents 100 apart a cell: 500 +- t(4 degrees of freedom) * 100 * sqrt(2 / 3)
+    assert cells(text, "PPO - PPO-M")[1:4] == ["3, 3", "500 [273, 727]", "500 [273, 727]"]
+    line = cells(text, "ACLI - AAI (bootstrap)")
     assert line[1] == "3, 3, 3, 3" and line[2].startswith("400 [") and line[4] == "-"
     assert "15 of 45 runs (seeds 1-3)." in text and "missing on Humanoid-v5: all variants: seeds 1-3" in text
     assert "With fewer than 5 agents a cell such intervals under-cover" in text
@@ -215,7 +218,7 @@ def test_full_length_stands_beside_the_paper_and_the_authors_code(project, monke
         or "PPO-M | 0 | - |" in text
     )
     assert "AAI and ACLI need agents of PPO, PPO-M, TRPO and TRPO+." in text
-    assert "difference of means" not in text  # no pair of variants that the paper compares
+    assert "Welch's interval" not in text  # no pair of variants that the paper compares
     assert "Where a cell has one agent there is no interval." in text
     assert "missing on Walker2d-v5: PPO, TRPO: seeds 1, 3" in text
     assert "missing on Walker2d-v5: PPO-M, TRPO+, PPO-NoClip: seeds 1-3" in text
