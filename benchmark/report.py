@@ -116,13 +116,20 @@ def provenance(suite: str, cells: Cells) -> str:
     for (env_id, lacking), variants in missing.items():
         names = "all variants" if len(variants) == len(cells[env_id]) else ", ".join(variants)
         lines.append(f"- missing on {env_id}: {names}: seeds {lacking}")
-    versions = {(record.about["script"], record.about["sha256"][:12]) for record in found}
-    lines.append("\nMade by " + ", ".join(f"{script}.py {sha}" for script, sha in sorted(versions)) + " (sha256), with")
+    versions = {}  # script and its sha256 -> environments
+    for record in found:
+        versions.setdefault((record.about["script"], record.about["sha256"][:12]), set()).add(record.env_id)
+    mixed = len(versions) > len({script for script, _ in versions})
+    names = [
+        f"{script}.py {sha}" + (f" ({', '.join(sorted(envs))})" if mixed else "")
+        for (script, sha), envs in sorted(versions.items())
+    ]
+    lines.append("\nMade by " + ", ".join(names) + " (sha256), with")
     packages = {f"{name} {version}" for record in found for name, version in record.about["versions"].items()}
     cpus = {record.about["cpu"] for record in found}
     hours = sum(record.about["wall_seconds"] for record in found) / 3600
     lines.append(f"{', '.join(sorted(packages))}; on {', '.join(sorted(cpus))}; {hours:.1f} hours of one core.")
-    if len(versions) > len({script for script, _ in versions}):
+    if mixed:
         lines.append("\n**More than one version of a script made these runs**, though never within one cell.")
     lines.append(
         "\nIntervals are 95%, percentile bootstrap over agents, 10,000 resamples. *Best iteration* is the maximum over "
