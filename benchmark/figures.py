@@ -66,6 +66,32 @@ def learning_curves(path: Path, tasks: dict[str, dict[str, list[pd.DataFrame]]])
     save(figure, path)
 
 
+def against_authors(path: Path, ours: dict[str, dict[str, list]], theirs: dict[str, dict[str, list]]) -> None:
+    """A row a task, a panel a variant: every run's mean return, and in black every run of the authors' code."""
+    variants = list(dict.fromkeys(variant for row in ours.values() for variant in row))
+    figure, panels = plt.subplots(
+        len(ours), len(variants), figsize=(2.6 * len(variants), 2.4 * len(ours)), squeeze=False, layout="constrained"
+    )
+    for line, env_id in zip(panels, ours):
+        for axes, variant in zip(line, variants):
+            for histories, color, name in (
+                (ours[env_id].get(variant, []), STYLE[variant][0], "here"),
+                (theirs[env_id].get(variant, []), "black", "authors' code"),
+            ):
+                label = f"{name} (n = {len(histories)})"
+                for history in histories:
+                    steps, values = curves([history], RETURN)
+                    axes.plot(steps / 1e6, values[0], color=color, linewidth=0.9, label=label)
+                    label = None
+            axes.set_title(f"{env_id}, {LABELS[variant]}", fontsize=9)
+            axes.set_ylim(0, 1.3 * axes.get_ylim()[1])  # room for the legend
+            axes.legend(fontsize=8, loc="upper left", borderaxespad=0.1, labelspacing=0.2)
+    figure.supylabel(f"mean return, moving average of {WINDOW} iterations", fontsize=10)
+    for axes in panels[-1]:
+        axes.set_xlabel("million steps")
+    save(figure, path)
+
+
 def trust_region(path: Path, env_id: str, variants: dict[str, list[pd.DataFrame]], clip_coef: float) -> None:
     """The paper's Figure 2: reward, maximum ratio with 1 + eps, mean KL with TRPO's bound; below, held out."""
     figure, panels = plt.subplots(2, 3, figsize=(11, 6), sharex=True, layout="constrained")
@@ -93,6 +119,8 @@ def trust_region(path: Path, env_id: str, variants: dict[str, list[pd.DataFrame]
     reward.set(title=f"{env_id}: mean return")
     for axes in panels[0]:
         axes.set_ylabel(f"moving average of {WINDOW} iterations")
+    for axes in panels[1][1:]:
+        axes.set_ylabel("single iterations")
     legend.axis("off")
     legend.legend(*reward.get_legend_handles_labels(), loc="center", fontsize=11, handlelength=4)
     for axes in (reward, *panels[1][1:]):

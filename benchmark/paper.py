@@ -1,5 +1,10 @@
 """Numbers to compare with: the paper's, and what its authors' released code reaches on today's environments."""
 
+from pathlib import Path
+
+import pandas as pd
+from stats import RETURN
+
 # Tables 2 and 3 of the paper: mean and 95% interval, v2 environments, at least 80 agents a cell
 PAPER = {
     "Hopper-v5": {
@@ -31,28 +36,27 @@ PAPER = {
     },
 }
 
-# The released code (MadryLab/implementation-matters 5ee6ecb, unchanged) on v5 environments: best iteration and mean of
-# the last five iterations of each seed. A yardstick: one or two seeds.
-AUTHORS_ON_V5 = {
-    "Hopper-v5": {
-        "ppo": ((3408, 3402), (1689, 2905)),
-        "ppo_m": ((3759, 3614), (2174, 2783)),
-        "trpo": ((3295, 3252), (1625, 2377)),
-        "trpo_plus": ((3183, 3510), (1785, 2005)),
-        "ppo_noclip": ((3096,), (2580,)),
-    },
-    "Walker2d-v5": {
-        "ppo": ((4393,), (2735,)),
-        "ppo_m": ((3934,), (2285,)),
-        "trpo": ((3897,), (1692,)),
-        "trpo_plus": ((4575,), (2678,)),
-        "ppo_noclip": ((3672,), (2788,)),
-    },
-    "Humanoid-v5": {
-        "ppo": ((1075,), (709,)),
-        "ppo_m": ((722,), (634,)),
-        "trpo": ((412,), (366,)),
-        "trpo_plus": ((1137,), (759,)),
-        "ppo_noclip": ((747,), (603,)),
-    },
-}
+# The released code on v5 environments, by benchmark/authors.py: env_id, variant, seed, iteration from 0, and the mean
+# return of the episodes that ended in it, -1 where none did
+AUTHORS_ON_V5 = Path(__file__).with_name("authors_on_v5.csv")
+COLUMNS = ["env_id", "variant", "seed", "iteration", "mean_episode_return"]
+
+
+def authors(env_id: str, variant: str, path: Path = AUTHORS_ON_V5) -> list[tuple[int, pd.DataFrame]]:
+    """Seed and history of each run of the released code, columns named as in a script's history."""
+    if not path.is_file():
+        return []
+    runs = pd.read_csv(path, comment="#")
+    runs = runs[(runs["env_id"] == env_id) & (runs["variant"] == variant)]
+    return [
+        (
+            seed,
+            pd.DataFrame(
+                {
+                    "global_step": (run["iteration"].to_numpy() + 1) * 2048,
+                    RETURN: run["mean_episode_return"].where(run["mean_episode_return"] != -1).to_numpy(),
+                }
+            ),
+        )
+        for seed, run in runs.groupby("seed")
+    ]

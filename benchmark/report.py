@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import records
 import stats
-from paper import AUTHORS_ON_V5, PAPER
+from paper import PAPER, authors
 from records import Record
 from suites import FACTORS, LABELS, LEFT_OUT, RATES, SUITES, InputError, choose, select
 
@@ -28,6 +28,7 @@ COMPARISONS = (
     ("ppo", "trpo_plus"),
     ("ppo_m", "trpo"),
     ("ppo_noclip", "ppo_m"),
+    ("ppo_noclip", "ppo"),
 )
 Cells = dict[str, dict[str, list[Record]]]  # environment -> variant -> agents
 
@@ -147,9 +148,9 @@ def provenance(suite: str, cells: Cells) -> str:
     return "\n".join(lines) + "\n"
 
 
-def mean_of(values: tuple | None) -> str:
-    """The mean of a few reference values, and how many they are."""
-    return f"{np.mean(values):.0f} (n = {len(values)})" if values else "-"
+def authors_scores(env_id: str, variant: str, score: str) -> np.ndarray:
+    """The score of each run of the authors' code on v5."""
+    return np.array([stats.scores(history)[score] for _, history in authors(env_id, variant)])
 
 
 def score_table(env_id: str, rows: dict[str, list[Record]], at_full_length: bool) -> str:
@@ -157,12 +158,27 @@ def score_table(env_id: str, rows: dict[str, list[Record]], at_full_length: bool
     head = ["variant", "n", "best iteration", "authors' code on v5", "last five", "authors' code on v5", "paper (v2)"]
     lines = []
     for variant, agents in rows.items():
-        best, last = ([], [])
-        if at_full_length:
-            best, last = AUTHORS_ON_V5[env_id][variant]
+        line = [label(variant), len(agents)]
+        for score in SCORES:
+            theirs = authors_scores(env_id, variant, score) if at_full_length else []
+            line += [mean_score(agents, score), f"{np.mean(theirs):.0f} (n = {len(theirs)})" if len(theirs) else "-"]
         paper = "{:.0f} [{:.0f}, {:.0f}]".format(*PAPER[env_id][variant]) if at_full_length else "-"
-        estimates = [mean_score(agents, score) for score in SCORES]
-        lines.append([label(variant), len(agents), estimates[0], mean_of(best), estimates[1], mean_of(last), paper])
+        lines.append([*line, paper])
+    return table(head, lines)
+
+
+def runs_table(env_id: str, rows: dict[str, list[Record]], at_full_length: bool) -> str:
+    """Every run's scores, seed by seed, where no cell has more than ten."""
+    head, lines = ["each run", "best iteration", "authors' code on v5", "last five", "authors' code on v5"], []
+    for variant, agents in rows.items():
+        if len(agents) > 10:
+            return ""
+        line = [label(variant)]
+        for score in SCORES:
+            ours = [stats.scores(agent.history)[score] for agent in sorted(agents, key=lambda agent: agent.seed)]
+            theirs = authors_scores(env_id, variant, score) if at_full_length else []
+            line += [", ".join(f"{value:.0f}" for value in values) or "-" for values in (ours, theirs)]
+        lines.append(line)
     return table(head, lines)
 
 
@@ -198,6 +214,27 @@ def difference_table(env_id: str, rows: dict[str, list[Record]], at_full_length:
     return table(head, lines) if lines else ""
 
 
+def many_differences(cells: Cells) -> str:
+    """How many of all Welch intervals leave out 0, how many would by chance, and which stay after Holm's correction."""
+    found = {}  # task, score and comparison -> p
+    for env_id, rows in cells.items():
+        for names in COMPARISONS:
+            for score, name in SCORES.items():
+                samples = [sample(rows[variant], score) for variant in names]
+                if min(map(len, samples)) > 1:
+                    found[f"{' - '.join(map(label, names))} on {env_id}, {name}"] = stats.welch(*samples).p
+    if not found:
+        return ""
+    corrected = dict(zip(found, stats.holm(np.array(list(found.values())))))
+    stay = [f"{name} (p = {p:.3f})" for name, p in corrected.items() if p < 0.05]
+    zero = sum(p < 0.05 for p in found.values())
+    return (
+        f"## All differences\n\nOf the {len(found)} Welch intervals above {zero} leave out 0; about "
+        f"{0.05 * len(found):.0f} would if no two variants differed. After Holm's correction for so many comparisons "
+        f"(5% for the whole family) these differences stay: {'; '.join(stay) or 'none'}.\n"
+    )
+
+
 def many_agents_table(rows: dict[str, list[Record]]) -> str:
     """From 8 agents a cell on: interquartile means, and the probability that one variant's agent beats another's."""
     full = {variant: agents for variant, agents in rows.items() if len(sample(agents, "best")) >= 8}
@@ -221,31 +258,43 @@ def many_agents_table(rows: dict[str, list[Record]]) -> str:
     return "\n".join(text)
 
 
-def trust_region_table(rows: dict[str, list[Record]], clip_coef: float) -> str:
-    """How often the maximum ratio leaves 1 + eps; mean KL over the thirds of training, and its largest.
+def percent(yes: pd.Series) -> float:
+    """How many of 100 are true; NaN of nothing."""
+    return 100 * yes.mean() if len(yes) else np.nan
 
-    All on the training batch.
+
+def trust_region_tables(rows: dict[str, list[Record]], clip_coef: float) -> str:
+    """How often the maximum ratio leaves 1 + eps; mean KL over the thirds of training, its largest, how often it is
+    over the bound.
     """
-    lines = []
+    ratio_lines, kl_lines = [], []
+    trpo = [agent.history["trust_region/max_kl"] for agent in rows["trpo"][:1]]
     for variant, agents in rows.items():
-        if agents:
-            outside = [np.mean(agent.history["trust_region/max_ratio"] > 1 + clip_coef) for agent in agents]
-            thirds = np.array(
-                [
-                    [np.mean(part) for part in np.array_split(agent.history["trust_region/mean_kl"], 3)]
-                    for agent in agents
-                ]
-            )
-            largest = np.array([agent.history["trust_region/mean_kl"].max() for agent in agents])
-            estimates = [stats.bootstrap(stats.mean, values) for values in (np.array(outside), *thirds.T, largest)]
-            lines.append([label(variant), len(agents), *estimates])
-    head = ["variant", "n", f"share of iterations with max ratio > {1 + clip_coef:g}"]
-    return table([*head, "mean KL, first third", "middle third", "last third", "largest"], lines)
+        ratios, kls = [], []
+        for agent in agents:
+            trust = {name.removeprefix("trust_region/"): column.dropna() for name, column in agent.history.items()}
+            heldout_ratio, heldout_kl = (trust.get(f"heldout_{name}", pd.Series()) for name in ("max_ratio", "mean_kl"))
+            ratios.append([percent(ratio > 1 + clip_coef) for ratio in (trust["max_ratio"], heldout_ratio)])
+            bound = trust.get("max_kl", *trpo or [pd.Series(np.nan, trust["mean_kl"].index)])
+            over = [percent(kl > bound[kl.index]) if trpo else np.nan for kl in (trust["mean_kl"], heldout_kl)]
+            thirds = [np.mean(part) for part in np.array_split(trust["mean_kl"], 3)]
+            kls.append([*thirds, trust["mean_kl"].max(), *over])
+        for lines, values in ((ratio_lines, ratios), (kl_lines, kls)):
+            columns = [column[~np.isnan(column)] for column in np.array(values).T]
+            estimates = [stats.bootstrap(stats.mean, column) if len(column) else "-" for column in columns]
+            lines += [[label(variant), len(agents), *estimates]] if agents else []
+    head = ["variant", "n", f"% of iterations with maximum ratio > {1 + clip_coef:g}", "% of held-out batches"]
+    text = [table(head, ratio_lines)]
+    head = ["variant", "n", "mean KL, first third", "middle third", "last third", "largest", "% over the bound"]
+    text.append(table([*head, "% of held-out batches"], kl_lines))
+    text.append("The bound on KL: TRPO's and TRPO+'s own, for PPO's variants TRPO's.\n")
+    return "\n".join(text)
 
 
 def report_table(suite: str, cells: Cells, name: str, out: Path) -> str:
-    """Tables 2 and 3, learning curves, and Figure 2."""
+    """Tables 2 and 3, learning curves, the authors' code beside them, and Figure 2."""
     text, clip_coef = [], 0.2
+    theirs = {}  # environment -> variant -> histories of the authors' code
     histories = {
         env_id: {variant: [agent.history for agent in agents] for variant, agents in rows.items() if agents}
         for env_id, rows in cells.items()
@@ -257,15 +306,23 @@ def report_table(suite: str, cells: Cells, name: str, out: Path) -> str:
         steps = {agent.about["args"]["total_timesteps"] for agents in rows.values() for agent in agents}
         at_full_length = steps == {SUITES["table2"]["cells"][env_id]["ppo"]["total_timesteps"]}
         text += [f"## {env_id}\n", score_table(env_id, rows, at_full_length)]
+        text += [runs_table(env_id, rows, at_full_length)]
         text += [improvement_table(env_id, rows, at_full_length), difference_table(env_id, rows, at_full_length)]
         text += [many_agents_table(rows)]
-        text += [trust_region_table(rows, clip_coef)]
+        text += [trust_region_tables(rows, clip_coef)]
         shown = {variant: variants[variant] for variant in ("ppo", "ppo_m", "trpo") if variant in variants}
         if shown:
             figure = f"{name}_trust_region_{env_id}.png"
             figures.trust_region(out / figure, env_id, shown, clip_coef)
             text.append(f"![{env_id}: reward, maximum ratio and mean KL, training and held-out]({figure})\n")
+        if at_full_length:
+            theirs[env_id] = {variant: [history for _, history in authors(env_id, variant)] for variant in variants}
     text.insert(0, f"![mean return against steps]({name}_curves.png)\n")
+    if theirs:
+        ours = {env_id: histories[env_id] for env_id in theirs}
+        figures.against_authors(out / f"{name}_authors.png", ours, theirs)
+        text.insert(1, f"![every run, and every run of the authors' code]({name}_authors.png)\n")
+    text.append(many_differences(cells))
     return "\n".join(part for part in text if part)
 
 

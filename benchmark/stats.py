@@ -22,17 +22,18 @@ def scores(history: pd.DataFrame) -> dict[str, float]:
 
 
 class Estimate(NamedTuple):
-    """A statistic of one or more samples, its 95% interval (NaN with one agent) and its bootstrap distribution."""
+    """A statistic of one or more samples, its 95% interval (NaN with one agent), its bootstrap distribution, or p."""
 
     value: float
     low: float
     high: float
     n: tuple[int, ...]
     distribution: np.ndarray
+    p: float = np.nan
 
     def __str__(self) -> str:
         size = np.nanmax(np.abs(self[:3]))
-        places = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 0.1 else 4
+        places = 0 if size >= 100 or size == 0 else 1 if size >= 10 else 2 if size >= 0.1 else 4
         if np.isnan(self.low):
             return f"{self.value:.{places}f} (no interval)"
         return f"{self.value:.{places}f} [{self.low:.{places}f}, {self.high:.{places}f}]"
@@ -60,8 +61,18 @@ def welch(x: np.ndarray, y: np.ndarray) -> Estimate:
     value, n = difference(x, y), (len(x), len(y))
     if min(n) < 2:
         return Estimate(value, np.nan, np.nan, n, np.array([]))
-    interval = scipy.stats.ttest_ind(x, y, equal_var=False).confidence_interval(0.95)
-    return Estimate(value, *map(float, interval), n, np.array([]))
+    test = scipy.stats.ttest_ind(x, y, equal_var=False)
+    return Estimate(value, *map(float, test.confidence_interval(0.95)), n, np.array([]), float(test.pvalue))
+
+
+def holm(p: np.ndarray) -> np.ndarray:
+    """(m,) p values -> p values corrected for so many comparisons, however they depend on each other (Holm, 1979).
+
+    The smallest counts m times, the next m - 1 times, and so on; none less than one smaller than it, none over 1.
+    """
+    order, corrected = np.argsort(p), np.empty(len(p))
+    corrected[order] = np.minimum(1, np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)))
+    return corrected
 
 
 def mean(x, axis=-1):

@@ -134,6 +134,21 @@ def test_welch_by_hand():
     half = scipy.stats.t.ppf(0.975, (a + b) ** 2 / (a**2 / 2 + b**2 / 4)) * np.sqrt(a + b)
     found = stats.welch(x, y)
     assert found[:3] == pytest.approx((-39, -39 - half, -39 + half)) and found.n == (3, 5)
+    t = 39 / np.sqrt(a + b)
+    assert found.p == pytest.approx(2 * scipy.stats.t.sf(t, (a + b) ** 2 / (a**2 / 2 + b**2 / 4)))
+
+
+def test_holm_by_hand():
+    assert stats.holm(np.array([0.04, 0.01, 0.03, 0.005])).tolist() == pytest.approx([0.06, 0.03, 0.06, 0.02])
+    assert stats.holm(np.array([0.9, 0.6])).tolist() == [1, 1]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20).map(np.array))
+def test_holm_lies_between_no_correction_and_bonferroni(p):
+    corrected = stats.holm(p)
+    assert (p <= corrected).all() and (corrected <= np.minimum(1, len(p) * p)).all()
+    assert (np.diff(corrected[np.argsort(p)]) >= 0).all()
+    assert corrected.min() == min(1, len(p) * p.min())
 
 
 def test_ranges():
@@ -191,14 +206,28 @@ def test_table_by_hand(project, monkeypatch):
     best = cells(text, "best iteration")
     assert best[1] == "3, 3, 3, 3" and best[2].startswith("100 [") and best[3].startswith("500 [")
     assert float(best[4]) == pytest.approx(1, abs=0.01)
-    kl = [line for line in text.splitlines() if line.startswith("| PPO-M | 3 | ")][1]
-    shares = ["0.83 [0.83, 0.83]", "0.0150 [0.0150, 0.0150]", "0.0350 [0.0350, 0.0350]", "0.0550 [0.0550, 0.0550]"]
-    shares += ["0.0600 [0.0600, 0.0600]"]
-    assert kl == f"| PPO-M | 3 | {' | '.join(shares)} |"
+    assert cells(text, "PPO-M")[0:2] == ["PPO-M", "3"]
+    each = text.partition("| each run |")[2]
+    assert cells(each, "PPO-M") == ["PPO-M", "1600, 1700, 1800", "-", "1580, 1680, 1780", "-"]
+    # of six iterations all but the second leave 1 + eps, of three held-out batches all; KL is 0.01 i, 0.02 i held out
+    ratio, kl = text.partition("| % of iterations with maximum ratio > 1.2 |")[2].split("mean KL, first third")[:2]
+    assert cells(ratio, "PPO-M") == ["PPO-M", "3", "83.3 [83.3, 83.3]", "100 [100, 100]"]
+    thirds = ["0.0150 [0.0150, 0.0150]", "0.0350 [0.0350, 0.0350]", "0.0550 [0.0550, 0.0550]"]
+    largest = "0.0600 [0.0600, 0.0600]"
+    # over TRPO's bound of 0.13 never, or not held out either (0.02, 0.06, 0.10); TRPO+ has its own, 0.04
+    assert cells(kl, "PPO-M") == ["PPO-M", "3", *thirds, largest, "0 [0, 0]", "0 [0, 0]"]
+    assert cells(kl, "TRPO+") == ["TRPO+", "3", *thirds, largest, "33.3 [33.3, 33.3]", "66.7 [66.7, 66.7]"]
     found = {
-        name: cells(text, name)[2].split(" [")[0] for name in ("PPO - PPO-M", "TRPO+ - TRPO", "PPO-NoClip - PPO-M")
+        name: cells(text, name)[2].split(" [")[0]
+        for name in ("PPO - PPO-M", "TRPO+ - TRPO", "PPO-NoClip - PPO-M", "PPO-NoClip - PPO")
     }
-    assert found == {"PPO - PPO-M": "500", "TRPO+ - TRPO": "500", "PPO-NoClip - PPO-M": "200"}
+    expected = {"PPO - PPO-M": "500", "TRPO+ - TRPO": "500", "PPO-NoClip - PPO-M": "200", "PPO-NoClip - PPO": "-300"}
+    assert found == expected
+    # differences of 500 (p = 0.0036, twice two), 300 (0.021, two), 200 (0.07), 100 (0.29): four of 12 pass Holm
+    assert "Of the 12 Welch intervals above 6 leave out 0; about 1 would" in text
+    stay = text.partition("these differences stay: ")[2]
+    assert stay.count("(p = 0.043)") == stay.count("; ") + 1 == 4
+    assert stay.startswith("PPO - PPO-M on Hopper-v5, best iteration (p = 0.043); PPO - PPO-M on Hopper-v5, last five")
     # three agents 100 apart a cell: 500 +- t(4 degrees of freedom) * 100 * sqrt(2 / 3)
     assert cells(text, "PPO - PPO-M")[1:4] == ["3, 3", "500 [273, 727]", "500 [273, 727]"]
     line = cells(text, "ACLI - AAI (bootstrap)")
@@ -219,9 +248,13 @@ def test_full_length_stands_beside_the_paper_and_the_authors_code(project, monke
         put(suites.select("table2", ["Walker2d-v5"], [variant], [2])[0], 3000)
     assert run_report(monkeypatch, "table2") == 0
     text = (project / "benchmark/results/table2.md").read_text()
-    row = ["PPO", "1", "3000 (no interval)", "4393 (n = 1)", "2980 (no interval)", "2735 (n = 1)", "3292 [3157, 3426]"]
+    row = ["PPO", "1", "3000 (no interval)", "4394 (n = 1)", "2980 (no interval)", "2735 (n = 1)", "3292 [3157, 3426]"]
     assert cells(text, "PPO")[:7] == row
     assert cells(text, "PPO-M") == ["PPO-M", "0", "-", "3934 (n = 1)", "-", "2285 (n = 1)", "2735 [2602, 2866]"]
+    each = text.partition("| each run |")[2]
+    assert cells(each, "PPO") == ["PPO", "3000", "4394", "2980", "2735"]
+    assert cells(each, "PPO-M") == ["PPO-M", "-", "3934", "-", "2285"]
+    assert "(table2_authors.png)" in text and (project / "benchmark/results/table2_authors.png").is_file()
     assert "AAI and ACLI need agents of PPO, PPO-M, TRPO and TRPO+." in text
     assert "Welch's interval" not in text  # no pair of variants that the paper compares
     assert "Where a cell has one agent there is no interval." in text
