@@ -86,3 +86,5 @@ def test_results_are_the_reports():
     section = README.partition("## Results")[2].partition("\n## ")[0]
     estimates = re.findall(r"-?[\d.]+ \[-?[\d.]+, -?[\d.]+\]", section)
     assert len(estimates) > len(expected) and [e for e in estimates if f" {e} " not in report] == []
+    chances = re.findall(r"\(p = [\d.]+\)", section)
+    assert chances and [p for p in chances if p not in report] == []
