@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmark")]
 
 import figures  # noqa: E402
+import paper  # noqa: E402
 import records  # noqa: E402
 import report  # noqa: E402
 import stats  # noqa: E402
@@ -244,16 +245,21 @@ def test_table_by_hand(project, monkeypatch):
 
 
 def test_full_length_stands_beside_the_paper_and_the_authors_code(project, monkeypatch):
+    theirs = project / "theirs.csv"
+    rows = [(v, seed, i) for v in ("ppo", "ppo_m") for seed in (1, 4) for i in range(6)]
+    lines = [f"Walker2d-v5,{v},{seed},{i},{1000 * (v == 'ppo') + 100 * seed + i}" for v, seed, i in rows]
+    theirs.write_text("\n".join([",".join(paper.COLUMNS), *lines]))
+    monkeypatch.setattr(report, "authors", lambda env_id, variant: paper.authors(env_id, variant, theirs))
     for variant in ("ppo", "trpo"):
         put(suites.select("table2", ["Walker2d-v5"], [variant], [2])[0], 3000)
     assert run_report(monkeypatch, "table2") == 0
     text = (project / "benchmark/results/table2.md").read_text()
-    row = ["PPO", "1", "3000 (no interval)", "4394 (n = 1)", "2980 (no interval)", "2735 (n = 1)", "3292 [3157, 3426]"]
+    row = ["PPO", "1", "3000 (no interval)", "1255 (n = 2)", "2980 (no interval)", "1253 (n = 2)", "3292 [3157, 3426]"]
     assert cells(text, "PPO")[:7] == row
-    assert cells(text, "PPO-M") == ["PPO-M", "0", "-", "3934 (n = 1)", "-", "2285 (n = 1)", "2735 [2602, 2866]"]
+    assert cells(text, "PPO-M") == ["PPO-M", "0", "-", "255 (n = 2)", "-", "253 (n = 2)", "2735 [2602, 2866]"]
     each = text.partition("| each run |")[2]
-    assert cells(each, "PPO") == ["PPO", "3000", "4394", "2980", "2735"]
-    assert cells(each, "PPO-M") == ["PPO-M", "-", "3934", "-", "2285"]
+    assert cells(each, "PPO") == ["PPO", "3000", "1105, 1405", "2980", "1103, 1403"]
+    assert cells(each, "PPO-M") == ["PPO-M", "-", "105, 405", "-", "103, 403"]
     assert "(table2_authors.png)" in text and (project / "benchmark/results/table2_authors.png").is_file()
     assert "AAI and ACLI need agents of PPO, PPO-M, TRPO and TRPO+." in text
     assert "Welch's interval" not in text  # no pair of variants that the paper compares
