@@ -3,10 +3,11 @@
     git clone https://github.com/MadryLab/implementation-matters ../implementation-matters
     python benchmark/authors.py ../implementation-matters walker_trpo --seed 6
 
-trains with the configuration configs/walker_trpo.py (about 15 minutes). Their code runs unchanged, and none of it is in
-this repository. Stand-ins take the place of what it imports and requirements.txt does not bring: gym (the interface of
-that time over Gymnasium), cox's store (forgets what it is given), dill and sklearn (imported there, never called).
-Their code seeds nothing; here the seed goes to PyTorch, NumPy and the environment's first reset.
+trains with the configuration configs/walker_trpo.py (17 minutes here, two at once; Humanoid's PPO 33). Their trainer
+runs unchanged, and none of it is in this repository. Stand-ins take the place of what it imports and requirements.txt
+does not bring: gym (the interface of that time over Gymnasium), cox's store (forgets what it is given), dill and
+sklearn (imported there, never called). Their code seeds nothing; here the seed goes to PyTorch, NumPy and the
+environment's first reset.
 """
 
 import argparse

@@ -36,8 +36,8 @@ PAPER = {
     },
 }
 
-# The released code on v5 environments, by benchmark/authors.py: env_id, variant, seed, iteration from 0, and the mean
-# return of the episodes that ended in it, -1 where none did
+# The released code on v5 environments: env_id, variant, seed, iteration from 0, and the mean return of the episodes
+# that ended in it, -1 where none did; its first lines say which runs benchmark/authors.py made
 AUTHORS_ON_V5 = Path(__file__).with_name("authors_on_v5.csv")
 COLUMNS = ["env_id", "variant", "seed", "iteration", "mean_episode_return"]
 

@@ -215,7 +215,7 @@ def test_table_by_hand(project, monkeypatch):
     assert cells(ratio, "PPO-M") == ["PPO-M", "3", "83.3 [83.3, 83.3]", "100 [100, 100]"]
     thirds = ["0.0150 [0.0150, 0.0150]", "0.0350 [0.0350, 0.0350]", "0.0550 [0.0550, 0.0550]"]
     largest = "0.0600 [0.0600, 0.0600]"
-    # over TRPO's bound of 0.13 never, or not held out either (0.02, 0.06, 0.10); TRPO+ has its own, 0.04
+    # PPO-M's is never over TRPO's bound, 0.13 (held out it is 0.02, 0.06, 0.10); TRPO+ has its own bound, 0.04
     assert cells(kl, "PPO-M") == ["PPO-M", "3", *thirds, largest, "0 [0, 0]", "0 [0, 0]"]
     assert cells(kl, "TRPO+") == ["TRPO+", "3", *thirds, largest, "33.3 [33.3, 33.3]", "66.7 [66.7, 66.7]"]
     found = {
