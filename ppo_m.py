@@ -8,6 +8,8 @@
 #     "tensorboard>=2.15",
 #     "tyro>=0.9",
 #     "tqdm>=4.66",
+#     "filelock>=3.12",
+#     "threadpoolctl>=3.1",
 #     "moviepy>=2.0",
 # ]
 # ///
@@ -22,173 +24,345 @@ shows the other seven, `diff ppo_m.py trpo_continuous.py` the step from PPO to T
     python ppo_m.py --resume runs/RUN                         # go on after an interruption
     python ppo_m.py --evaluate runs/RUN --episodes 10
 
-`grep -n '# \\[' ppo_m.py` finds where the two act:
+`grep -n '# \\\\[' ppo_m.py` finds where the two act:
 
     [6] observation normalization      --no-norm-obs                 turns it off
     [8] hyperbolic tangent             --activation relu             replaces it
+
+This file has two floors. Down to the line RUNNING IT stands the algorithm and nothing else, from the whole (`learn`) to
+its parts; below it the command line, checkpoints, logs and evaluation, letter for letter the same in all four scripts.
+"As released" means: as in the authors' own code, github.com/MadryLab/implementation-matters.
 """
 
+from __future__ import annotations
+
 import copy
-import hashlib
-import importlib.metadata
-import io
-import itertools
-import json
-import os
-import re
-import shutil
-import signal
-import sys
-import time
-import warnings
-from dataclasses import asdict, dataclass, replace
-from math import inf, log, nan, pi, prod
-from pathlib import Path
-from typing import Literal, NamedTuple
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from math import log, pi, prod
+from typing import Annotated, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 import torch
-import tyro
 from torch import nn
-from torch.utils.tensorboard import SummaryWriter
-from tqdm import tqdm
 
-SCRIPT = Path(__file__).stem
+# what an argument may be
+Count = Annotated[int, "[1, inf)"]
+Fraction = Annotated[float, "[0, 1]"]
+Positive = Annotated[float, "(0, inf)"]
+Bound = Annotated[float, "(0, inf]"]  # inf: off
 
 
 @dataclass
-class Args:
-    # run
-    env_id: str = "Hopper-v5"
-    """Gymnasium environment with floating Box actions; `module:Env-v0` imports the module first"""
-    seed: int = 1
-    """seed of everything random"""
-    total_timesteps: int = 1_000_000
-    """environment steps, all environments together; rounded down to whole iterations"""
-    runs_dir: str = "runs"
-    """folder of all runs"""
-    run_name: str = ""
-    """the run lies at RUNS-DIR/RUN-NAME; empty: <env>__<script>__<seed>__<time>"""
-    checkpoint_every: int = 1
-    """iterations between two checkpoints; the last iteration always writes one"""
-    resume: str = ""
-    """a run's folder: continue that run, with its own arguments"""
-    evaluate: str = ""
-    """a run's folder: play episodes with its policy and frozen statistics instead of training"""
-    episodes: int = 10
-    """with --evaluate: number of episodes"""
-    stochastic: bool = False
-    """with --evaluate: sample actions instead of taking the mean"""
-    video: bool = False
-    """with --evaluate: write an mp4 of the first episode into the run's folder"""
-    progress: bool = True
-    """show a progress bar"""
-    env_kwargs: str = "{}"
-    """keyword arguments of the environment, as JSON"""
+class Algorithm:
+    """the algorithm"""
 
-    # algorithm
-    num_envs: int = 1
-    """number of environments, stepped in turn"""
-    num_steps: int = 2048
-    """steps in each environment per iteration"""
-    num_minibatches: int = 32
-    """minibatches per epoch; must divide num_envs * num_steps"""
-    update_epochs: int = 10
-    """passes over the batch per iteration"""
-    gamma: float = 0.99
-    """discount factor"""
-    gae_lambda: float = 0.95
-    """lambda of generalized advantage estimation"""
-    clip_coef: float = 0.2
-    """PPO's clip, epsilon; inf: no clipping (PPO-NoClip)"""
-    ent_coef: float = 0.0
-    """coefficient of the entropy bonus; negative: a penalty"""
-    policy_lr: float = 1.7e-4
-    """Adam's learning rate for the policy"""
-    value_lr: float = 4e-4
-    """Adam's learning rate for the value function"""
-    hidden_sizes: tuple[int, ...] = (64, 64)
-    """sizes of the hidden layers, policy and value network each"""
-
-    # code-level optimizations
-    norm_obs: bool = True
-    """[6] normalize observations by their running mean and standard deviation"""
-    activation: Literal["tanh", "relu"] = "tanh"
-    """[8] activation between layers"""
-
-    # details the paper does not list
-    norm_adv: bool = True
-    """normalize the advantages of each minibatch"""
-    adam_eps: float = 1e-5
-    """Adam's epsilon"""
-    reset_each_iteration: bool = True
-    """start every iteration with a fresh episode in every environment, as released; off: a resumed run is not exact"""
-    bootstrap_truncated: bool = False
-    """bootstrap with V(final observation) where a time limit cuts an episode; off: a truncation counts as an end"""
-    clip_actions: bool = False
-    """clip actions to the action space before the environment sees them; log-probabilities are of the raw action"""
-
-    # measurement
-    heldout_every: int = 0
-    """every this many iterations measure KL and ratio on a fresh batch too; 0: never; training stays the same"""
+    seed: Annotated[int, "[0, 4294967296)"] = 1  # of networks, noise, minibatches and every reset
+    total_timesteps: Count = 1_000_000  # environment steps, all environments together; rounded down to whole iterations
+    num_envs: Count = 1  # number of environments, stepped in turn
+    num_steps: Count = 2048  # steps in each environment per iteration
+    num_minibatches: Count = 32  # minibatches per epoch; must divide num_envs * num_steps
+    update_epochs: Count = 10  # passes over the batch per iteration
+    gamma: Fraction = 0.99  # discount factor; usual: 0.99 to 0.999
+    gae_lambda: Fraction = 0.95  # lambda of generalized advantage estimation; usual: 0.85 to 0.97
+    clip_coef: Bound = 0.2  # PPO's clip, epsilon; usual: 0.1 to 0.3; inf: no clipping (PPO-NoClip)
+    ent_coef: Annotated[float, "(-inf, inf)"] = 0.0  # coefficient of the entropy bonus; negative: a penalty
+    policy_lr: Positive = 1.7e-4  # Adam's learning rate for the policy; usual: 1e-5 to 1e-3
+    value_lr: Positive = 4e-4  # Adam's learning rate for the value function; usual: 1e-5 to 1e-3
+    hidden_sizes: tuple[Count, ...] = (64, 64)  # sizes of the hidden layers, policy and value network each
 
 
-class InputError(ValueError):
-    """What was asked for cannot be done; the message says why, in one line."""
+@dataclass
+class Optimizations:
+    """the code-level optimizations, numbered as in the paper"""
+
+    norm_obs: bool = True  # [6] normalize observations by their running mean and standard deviation
+    activation: Literal["tanh", "relu"] = "tanh"  # [8] activation between layers
 
 
-def check(args: Args, env: gym.Env) -> None:
-    """Raises InputError at the first argument, or space of `env`, that cannot be used."""
-    batch_size = args.num_envs * args.num_steps
-    divides = args.num_minibatches >= 1 and batch_size % args.num_minibatches == 0
-    is_float_box = isinstance(env.action_space, gym.spaces.Box) and np.issubdtype(env.action_space.dtype, np.floating)
-    rules = [
-        (0 <= args.seed < 2**32, "--seed must lie in [0, 2**32)"),
-        (args.checkpoint_every >= 1, "--checkpoint-every must be at least 1"),
-        (not (args.video or args.stochastic), "--video and --stochastic go with --evaluate"),
-        (args.num_envs >= 1, "--num-envs must be at least 1"),
-        (args.num_steps >= 1, "--num-steps must be at least 1"),
-        (args.total_timesteps >= batch_size, f"--total-timesteps must be at least one batch, {batch_size} steps"),
-        (divides, f"--num-minibatches must divide the batch, --num-envs * --num-steps = {batch_size} steps"),
-        (args.update_epochs >= 1, "--update-epochs must be at least 1"),
-        (0 <= args.gamma <= 1, "--gamma must lie in [0, 1]"),
-        (0 <= args.gae_lambda <= 1, "--gae-lambda must lie in [0, 1]"),
-        (args.clip_coef > 0, "--clip-coef must be above 0 (inf: off)"),
-        (-inf < args.ent_coef < inf, "--ent-coef must be finite"),
-        (0 < args.policy_lr < inf, "--policy-lr must be above 0 and finite"),
-        (0 < args.value_lr < inf, "--value-lr must be above 0 and finite"),
-        (min(args.hidden_sizes, default=0) >= 1, "--hidden-sizes must name one layer or more, of at least 1 unit each"),
-        (args.activation in ACTIVATIONS, "--activation must be tanh or relu"),
-        (0 < args.adam_eps < inf, "--adam-eps must be above 0 and finite"),
-        (args.heldout_every >= 0, "--heldout-every must be at least 0"),
-        (env.observation_space.is_np_flattenable, f"--env-id: cannot flatten observations {env.observation_space}"),
-        (is_float_box, f"--env-id: actions must be a Box of floating numbers, not {env.action_space}"),
-    ]
-    for holds, message in rules:
-        if not holds:
-            raise InputError(message)
+@dataclass
+class Details:
+    """details that the paper does not list"""
+
+    norm_adv: bool = True  # normalize the advantages of each minibatch
+    adam_eps: Positive = 1e-5  # Adam's epsilon
+    reset_each_iteration: bool = True  # iterations begin with fresh episodes, as released; off: resume is not exact
+    bootstrap_truncated: bool = False  # V(final observation) where a time limit cuts an episode; off: counts as an end
+    clip_actions: bool = False  # to the action space, for the environment alone; log-probabilities are of the raw ones
+    compile: bool = False  # torch.compile for the gradients: needs a C++ compiler, half a minute, then saves time
 
 
-def make_env(args: Args, **kwargs) -> gym.Env:
-    """One environment; at an episode's end its raw return and length are in info["episode"]. Raises InputError."""
-    try:
-        env = gym.make(args.env_id, disable_env_checker=True, **json.loads(args.env_kwargs), **kwargs)
-    except Exception as error:  # whatever an environment's own constructor may raise
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"--env-id {args.env_id} --env-kwargs {args.env_kwargs}: {reason}") from error
-    return gym.wrappers.RecordEpisodeStatistics(env)
+@dataclass
+class Hyperparameters(Details, Optimizations, Algorithm):
+    """All that the algorithm depends on."""
+
+
+class Agent:
+    """All that training changes: running statistics, networks, optimizer."""
+
+    def __init__(self, args: Hyperparameters, observation_space: gym.Space, action_space: gym.spaces.Box):
+        obs_dim, action_dim = gym.spaces.flatdim(observation_space), prod(action_space.shape)
+        self.obs_filter = ObservationFilter(args, observation_space)
+        self.policy = Policy(args, obs_dim, action_dim)
+        self.value = mlp(args, obs_dim, 1)
+        groups = [
+            {"params": self.policy.parameters(), "lr": args.policy_lr},
+            {"params": self.value.parameters(), "lr": args.value_lr},
+        ]
+        self.optimizer = torch.optim.Adam(groups, eps=args.adam_eps, fused=True)  # one pass over all parameters
+
+    def parts(self) -> dict:
+        """What is to be saved, by name; each part has state_dict and load_state_dict."""
+        return {
+            "obs_filter": self.obs_filter,
+            "policy": self.policy,
+            "value": self.value,
+            "optimizer": self.optimizer,
+        }
+
+
+class Iteration(NamedTuple):
+    """What one iteration of `learn` gave."""
+
+    number: int  # from 1
+    episodes: list[tuple[float, int]]  # raw return and length of every episode that ended
+    batch: Batch
+    old_policy: Policy  # as it was before the update
+    scalars: dict[str, float]
+
+
+def learn(args: Hyperparameters, agent: Agent, envs: list[gym.Env], first: int = 0) -> Iterator[Iteration]:
+    """The whole algorithm, from iteration `first` (0 is a new run) to the last; yields after each."""
+    num_iterations = args.total_timesteps // (args.num_envs * args.num_steps)
+    for iteration in range(first, num_iterations):
+        if iteration == first or args.reset_each_iteration:
+            state = reset(args, agent, envs, iteration)
+        data = rollout(args, agent, envs, state)
+        batch = make_batch(args, agent, data)
+        old_policy = copy.deepcopy(agent.policy)
+        scalars = update(args, agent, batch)
+        yield Iteration(iteration + 1, data.episodes, batch, old_policy, scalars)
+
+
+class EnvState(NamedTuple):
+    """Where N environments stand; a rollout moves it along."""
+
+    obs: np.ndarray  # (N, obs_dim), filtered, float32
+    returns: np.ndarray  # (N,), raw reward since the reset
+    lengths: np.ndarray  # (N,), steps since the reset
 
 
 def seed_for(*key: int) -> int:
-    """A seed from (seed, iteration, environment) in training; a fourth number, 1 or 2, sets measurements apart."""
+    """A seed from whole numbers, such as (seed, iteration, environment)."""
     return int(np.random.SeedSequence(key).generate_state(1)[0])
 
 
-def require_finite(name: str, *values) -> None:
-    """Raises FloatingPointError if a value holds an infinity or a NaN."""
-    if not all(np.isfinite(x).all() for x in values):
-        raise FloatingPointError(f"{name} is not finite")
+def reset(args: Hyperparameters, agent: Agent, envs: list[gym.Env], iteration: int, *purpose: int) -> EnvState:
+    """Begins an episode in every environment, each with a seed of its own; a `purpose` sets other uses apart."""
+    seeds = [seed_for(args.seed, iteration, i, *purpose) for i in range(len(envs))]
+    obs = np.stack([agent.obs_filter(env.reset(seed=seed)[0]) for env, seed in zip(envs, seeds)])
+    return EnvState(obs.astype(np.float32), np.zeros(len(envs)), np.zeros(len(envs), int))
+
+
+class Rollout(NamedTuple):
+    """What T = num_steps steps in each of N environments gave. Arrays are (T, N, ...), float32 or bool."""
+
+    obs: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    next_obs: np.ndarray  # after the last step of an episode: its final observation, not the next one's first
+    terminated: np.ndarray
+    truncated: np.ndarray
+    episodes: list[tuple[float, int]]  # raw return and length of every episode that ended
+
+
+def rollout(args: Hyperparameters, agent: Agent, envs: list[gym.Env], state: EnvState, generator=None) -> Rollout:
+    """Acts for num_steps steps in every environment, from `state` on."""
+    action_space, shape = envs[0].action_space, (args.num_steps, len(envs))
+    policy_mean, std = numpy_forward(args, agent.policy.mean_net), agent.policy.log_std.detach().exp()
+    noise = (torch.randn(*shape, len(std), generator=generator) * std).numpy()  # of the whole rollout at once
+    obs, actions = np.empty((*shape, state.obs.shape[1]), np.float32), np.empty_like(noise)
+    rewards, next_obs = np.empty(shape, np.float32), np.empty_like(obs)
+    terminated, truncated, episodes = np.empty(shape, bool), np.empty(shape, bool), []
+    for t in range(args.num_steps):
+        obs[t] = state.obs
+        actions[t] = policy_mean(state.obs) + noise[t]
+        for i, env in enumerate(envs):
+            action = to_env(args, action_space, actions[t, i])
+            raw_obs, reward, terminated[t, i], truncated[t, i], _ = env.step(action)
+            state.returns[i] += reward
+            state.lengths[i] += 1
+            rewards[t, i] = reward
+            next_obs[t, i] = state.obs[i] = agent.obs_filter(raw_obs)
+            if terminated[t, i] or truncated[t, i]:
+                episodes.append((float(state.returns[i]), int(state.lengths[i])))
+                state.obs[i], state.returns[i], state.lengths[i] = agent.obs_filter(env.reset()[0]), 0.0, 0
+    return Rollout(obs, actions, rewards, next_obs, terminated, truncated, episodes)
+
+
+def to_env(args: Hyperparameters, space: gym.spaces.Box, action: np.ndarray) -> np.ndarray:
+    """(action_dim,) float32 -> an action of the space's shape and dtype."""
+    action = action.reshape(space.shape).astype(space.dtype)
+    return action.clip(space.low, space.high, out=action) if args.clip_actions else action
+
+
+class Batch(NamedTuple):
+    """A rollout, or a minibatch of one, as (B, ...) tensors."""
+
+    obs: torch.Tensor
+    actions: torch.Tensor
+    log_probs: torch.Tensor  # log pi_old(a|s)
+    values: torch.Tensor  # V_old(s)
+    advantages: torch.Tensor
+    returns: torch.Tensor  # V_targ = V_old + advantage, the value function's target
+
+
+@torch.no_grad()
+def make_batch(args: Hyperparameters, agent: Agent, data: Rollout) -> Batch:
+    """Values, log-probabilities and advantages of a whole rollout at once, then flattened: B = T * N."""
+    obs, next_obs, actions = map(torch.from_numpy, (data.obs, data.next_obs, data.actions))
+    values, next_values = agent.value(obs).squeeze(-1), agent.value(next_obs).squeeze(-1)
+    done = data.terminated | data.truncated
+    terminal = data.terminated if args.bootstrap_truncated else done
+    advantages = gae(args, data.rewards, values.numpy(), next_values.numpy(), terminal, done)
+    log_probs, advantages = agent.policy(obs).log_prob(actions), torch.from_numpy(advantages)
+    return Batch(*(x.flatten(0, 1) for x in (obs, actions, log_probs, values, advantages, values + advantages)))
+
+
+def gae(args: Hyperparameters, rewards, values, next_values, terminal, done) -> np.ndarray:
+    """Generalized advantage estimation over arrays (T, ...): A_t = sum_l (gamma lambda)^l delta_{t+l}.
+
+    delta_t = r_t + gamma V(s_{t+1}) - V(s_t), with V(s_{t+1}) = 0 where `terminal`; the sum ends where `done`.
+    """
+    advantages, last = np.empty_like(rewards), 0.0
+    deltas = rewards + args.gamma * next_values * ~terminal - values
+    decay = args.gamma * args.gae_lambda * ~done
+    for t in reversed(range(len(rewards))):
+        advantages[t] = last = deltas[t] + decay[t] * last
+    return advantages
+
+
+def update(args: Hyperparameters, agent: Agent, batch: Batch) -> dict[str, float]:
+    """Epochs of minibatch steps of Adam on policy and value loss. Returns the losses' means over all minibatches."""
+    minibatch_gradients = compiled(gradients) if args.compile else gradients
+    minibatch_size = len(batch.obs) // args.num_minibatches
+    parameters, losses = [*agent.policy.parameters(), *agent.value.parameters()], []
+    for _ in range(args.update_epochs):
+        order = torch.randperm(len(batch.obs))
+        shuffled = [x[order].split(minibatch_size) for x in batch]
+        for minibatch in map(Batch._make, zip(*shuffled)):
+            grads, minibatch_losses = minibatch_gradients(args, agent.policy, agent.value, minibatch)
+            for parameter, grad in zip(parameters, grads):
+                parameter.grad = grad
+            agent.optimizer.step()
+            losses.append(minibatch_losses)
+    means = torch.stack(losses).mean(0).tolist()
+    return dict(zip(("losses/policy_loss", "losses/value_loss", "losses/clipfrac"), means))
+
+
+def gradients(args: Hyperparameters, policy: Policy, value: nn.Module, batch: Batch) -> tuple[list, torch.Tensor]:
+    """Gradients of policy and value loss, a tensor for each parameter; [policy loss, value loss, clip fraction]."""
+    pg_loss, clipfrac = policy_loss(args, policy(batch.obs), batch)
+    values = value(batch.obs).squeeze(-1)
+    v_loss = value_loss(values, batch)
+    policy_grads = torch.autograd.grad(pg_loss, list(policy.parameters()))
+    value_grads = torch.autograd.grad(v_loss, list(value.parameters()))
+    return [*policy_grads, *value_grads], torch.stack([pg_loss.detach(), v_loss.detach(), clipfrac])
+
+
+def policy_loss(args: Hyperparameters, pi: Gaussian, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """PPO's clipped surrogate, -mean min(ratio A, clip(ratio, 1 - eps, 1 + eps) A), less ent_coef * entropy.
+
+    Returns the loss and the fraction of samples whose ratio pi(a|s) / pi_old(a|s) lies outside the clip.
+    """
+    ratio = (pi.log_prob(batch.actions) - batch.log_probs).exp()
+    advantages = normalize(batch.advantages) if args.norm_adv else batch.advantages
+    loss = -torch.min(ratio * advantages, ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef) * advantages).mean()
+    if args.ent_coef:
+        loss = loss - args.ent_coef * pi.entropy()
+    return loss, ((ratio - 1).abs() > args.clip_coef).float().mean()
+
+
+def value_loss(values: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Mean squared error of V(s), (B,), to its target."""
+    return ((values - batch.returns) ** 2).mean()
+
+
+def normalize(advantages: torch.Tensor) -> torch.Tensor:
+    """Mean 0, standard deviation 1; a single advantage stays as it is."""
+    return (advantages - advantages.mean()) / (advantages.std() + 1e-8) if len(advantages) > 1 else advantages
+
+
+@functools.cache
+def compiled(function: Callable) -> Callable:
+    """The same function, its hundred tiny operations compiled into one call (--compile)."""
+    torch._dynamo.config.trace_autograd_ops = True  # torch.autograd.grad within it, too
+    return torch.compile(function, fullgraph=True, dynamic=False)
+
+
+class Gaussian(NamedTuple):
+    """N(mean, diag(std^2)), safe to keep: later updates of the policy do not reach it."""
+
+    mean: torch.Tensor  # (B, action_dim)
+    log_std: torch.Tensor  # (action_dim,)
+
+    def log_prob(self, actions: torch.Tensor) -> torch.Tensor:
+        """-sum_j (z_j^2 / 2 + log std_j + log(2 pi) / 2), z = (a - mean) / std: (B, action_dim) -> (B,)."""
+        z = (actions - self.mean) / self.log_std.exp()
+        return -(0.5 * z * z + self.log_std + 0.5 * log(2 * pi)).sum(-1)
+
+    def entropy(self) -> torch.Tensor:
+        """In nats; one number, for it is the same at every mean."""
+        return (self.log_std + 0.5 + 0.5 * log(2 * pi)).sum()
+
+    def kl(self, other: Gaussian) -> torch.Tensor:
+        """KL(self || other) in nats: (B,)."""
+        distance = ((self.mean - other.mean) ** 2 + (2 * self.log_std).exp()) / (2 * other.log_std).exp()
+        return (other.log_std - self.log_std + 0.5 * distance - 0.5).sum(-1)
+
+
+class Policy(nn.Module):
+    """pi(a|s) = N(mean(s), diag(std^2)): the mean is a network, the standard deviation the same in every state."""
+
+    def __init__(self, args: Hyperparameters, obs_dim: int, action_dim: int):
+        super().__init__()
+        self.mean_net = mlp(args, obs_dim, action_dim)
+        self.log_std = nn.Parameter(torch.zeros(action_dim))
+
+    def forward(self, obs: torch.Tensor) -> Gaussian:
+        """(B, obs_dim) -> the distribution of actions."""
+        return Gaussian(self.mean_net(obs), self.log_std.clone())
+
+
+# each as a PyTorch layer and as a NumPy function
+ACTIVATIONS = {"tanh": (nn.Tanh, np.tanh), "relu": (nn.ReLU, lambda x: np.maximum(x, 0))}
+
+
+def mlp(args: Hyperparameters, inputs: int, outputs: int) -> nn.Sequential:
+    """Fully connected network, Xavier-uniform weights and zero biases."""
+    layers = []
+    for fan_in, fan_out in pairwise((inputs, *args.hidden_sizes, outputs)):
+        linear = nn.Linear(fan_in, fan_out)
+        nn.init.xavier_uniform_(linear.weight)
+        nn.init.zeros_(linear.bias)
+        layers += [linear, ACTIVATIONS[args.activation][0]()]  # [8] hyperbolic tangent activations
+    return nn.Sequential(*layers[:-1])
+
+
+def numpy_forward(args: Hyperparameters, network: nn.Sequential) -> Callable[[np.ndarray], np.ndarray]:
+    """The network as a NumPy function of views of its parameters: for a few rows five times as fast as PyTorch."""
+    layers = [(m.weight.detach().numpy().T, m.bias.detach().numpy()) for m in network if isinstance(m, nn.Linear)]
+    *hidden, (output_weight, output_bias) = layers
+
+    def forward(x: np.ndarray) -> np.ndarray:
+        for weight, bias in hidden:
+            x = ACTIVATIONS[args.activation][1](x @ weight + bias)
+        return x @ output_weight + output_bias
+
+    return forward
 
 
 class RunningStatistics:
@@ -205,7 +379,7 @@ class RunningStatistics:
 
     @property
     def std(self) -> np.ndarray:
-        """As in the authors' code, |mean| while there is only one sample."""
+        """As released, |mean| while there is only one sample."""
         return np.sqrt(self.m2 / (self.count - 1)) if self.count > 1 else np.abs(self.mean)
 
     def state_dict(self) -> dict:
@@ -218,13 +392,12 @@ class RunningStatistics:
 class ObservationFilter(RunningStatistics):
     """Flattens an observation to (obs_dim,) and normalizes it. Frozen, it leaves its statistics alone."""
 
-    def __init__(self, space: gym.Space, args: Args):
+    def __init__(self, args: Hyperparameters, space: gym.Space):
         super().__init__((gym.spaces.flatdim(space),))
-        self.space, self.args, self.frozen = space, args, False
+        self.args, self.space, self.frozen = args, space, False
 
     def __call__(self, obs) -> np.ndarray:
         obs = gym.spaces.flatten(self.space, obs).astype(np.float64)
-        require_finite("observation", obs)
         if self.args.norm_obs:  # [6] observation normalization
             if not self.frozen:
                 self.push(obs)
@@ -232,356 +405,491 @@ class ObservationFilter(RunningStatistics):
         return obs
 
 
-# each as a PyTorch layer and as a NumPy function
-ACTIVATIONS = {"tanh": (nn.Tanh, np.tanh), "relu": (nn.ReLU, lambda x: np.maximum(x, 0))}
+# RUNNING IT: from here on letter for letter the same in all four scripts; nothing above needs it ----------------------
+
+import contextlib
+import hashlib
+import importlib.metadata
+import io
+import itertools
+import json
+import math
+import os
+import platform
+import random
+import re
+import shlex
+import shutil
+import signal
+import sys  # noqa: F811
+import time
+import traceback
+import types
+import typing
+import warnings
+from dataclasses import asdict, field, fields, make_dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+import filelock
+import tyro
+from threadpoolctl import threadpool_limits
+from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
+
+SCRIPT = Path(__file__).stem
 
 
-def mlp(inputs: int, outputs: int, args: Args) -> nn.Sequential:
-    """Fully connected network, Xavier-uniform weights and zero biases."""
-    layers = []
-    for fan_in, fan_out in itertools.pairwise((inputs, *args.hidden_sizes, outputs)):
-        linear = nn.Linear(fan_in, fan_out)
-        nn.init.xavier_uniform_(linear.weight)
-        nn.init.zeros_(linear.bias)
-        layers += [linear, ACTIVATIONS[args.activation][0]()]  # [8] hyperbolic tangent activations
-    return nn.Sequential(*layers[:-1])
+@dataclass
+class Run:
+    """what is run, and where it is kept"""
+
+    env_id: str = "Hopper-v5"  # Gymnasium environment, floating Box actions; `module:Env-v0` imports the module first
+    env_kwargs: str = "{}"  # keyword arguments of the environment, as JSON; with --evaluate: added to the run's own
+    runs_dir: str = "runs"  # folder of all runs
+    run_name: str | None = None  # the run lies at RUNS-DIR/RUN-NAME; None: <env>__<script>__<seed>__<time>
+    resume: str | None = None  # a run's folder: go on, with its own arguments; a larger --total-timesteps prolongs it
+    checkpoint_every: Count = 1  # iterations between two checkpoints; the last iteration always writes one
+    heldout_every: Annotated[int, "[0, inf)"] = 0  # iterations between measurements on a fresh batch; 0: none
+    progress: bool = True  # a progress bar; where there is no terminal, a line a minute
 
 
-class Policy(nn.Module):
-    """pi(a|s) = N(mean(s), diag(std^2)): the mean is a network, the standard deviation the same in every state."""
+@dataclass
+class Evaluation:
+    """playing with a trained policy; --seed and --env-kwargs go with it, too"""
 
-    def __init__(self, obs_dim: int, action_dim: int, args: Args):
-        super().__init__()
-        self.mean = mlp(obs_dim, action_dim, args)
-        self.log_std = nn.Parameter(torch.zeros(action_dim))
-
-    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(B, obs_dim) -> mean (B, action_dim), log standard deviation (action_dim,)."""
-        return self.mean(obs), self.log_std
+    evaluate: str | None = None  # a run's folder: play episodes with its policy, statistics frozen
+    episodes: Count | None = None  # how many; None: 10
+    stochastic: bool = False  # sample actions instead of taking the mean
+    video: bool = False  # write an mp4 of the first episode into the run's folder
+    max_episode_steps: Count | None = None  # end an episode that is as long as this; None: never
 
 
-def gaussian_log_prob(mean: torch.Tensor, log_std: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-    """log N(a; mean, std^2) = -sum_j (z_j^2 / 2 + log std_j + log(2 pi) / 2): (B, action_dim) -> (B,)."""
-    z = (actions - mean) / log_std.exp()
-    return -(0.5 * z * z + log_std + 0.5 * log(2 * pi)).sum(-1)
+@dataclass
+class Args(Evaluation, Run, Hyperparameters):
+    """All arguments: train(Args(env_id="Walker2d-v5", seed=2))."""
 
 
-def gaussian_entropy(log_std: torch.Tensor) -> torch.Tensor:
-    """Entropy of the Gaussian in nats, the same at every mean."""
-    return (log_std + 0.5 + 0.5 * log(2 * pi)).sum()
+class InputError(ValueError):
+    """What was asked for cannot be done; the message says why, in one line."""
 
 
-def gaussian_kl(mean_p, log_std_p, mean_q, log_std_q) -> torch.Tensor:
-    """KL(p || q) in nats between Gaussians with means (B, action_dim): (B,)."""
-    distance = ((mean_p - mean_q) ** 2 + (2 * log_std_p).exp()) / (2 * log_std_q).exp()
-    return (log_std_q - log_std_p + 0.5 * distance - 0.5).sum(-1)
+class Fault(RuntimeError):
+    """Training cannot go on: the environment breaks its interface, a number is not finite, a file cannot be written."""
 
 
-class Agent:
-    """All that training changes: running statistics, networks, optimizer."""
-
-    def __init__(self, args: Args, env: gym.Env):
-        obs_dim, action_dim = gym.spaces.flatdim(env.observation_space), prod(env.action_space.shape)
-        self.obs_filter = ObservationFilter(env.observation_space, args)
-        self.policy = Policy(obs_dim, action_dim, args)
-        self.value = mlp(obs_dim, 1, args)
-        groups = [
-            {"params": self.policy.parameters(), "lr": args.policy_lr},
-            {"params": self.value.parameters(), "lr": args.value_lr},
-        ]
-        self.optimizer = torch.optim.Adam(groups, eps=args.adam_eps, fused=True)  # one pass over all parameters
-
-    def state_dict(self) -> dict:
-        return {name: part.state_dict() for name, part in vars(self).items() if hasattr(part, "state_dict")}
-
-    def load_state_dict(self, state: dict) -> None:
-        for name, part_state in state.items():
-            getattr(self, name).load_state_dict(part_state)
+def reason(error: BaseException) -> str:
+    """An exception in one line: its name and the first line of its message that is not empty."""
+    return ": ".join([type(error).__name__, *[line.strip() for line in str(error).splitlines() if line.strip()][:1]])
 
 
-class Rollout(NamedTuple):
-    """What T = num_steps steps in each of N = num_envs environments gave. Arrays are (T, N, ...), float32 or bool."""
-
-    obs: np.ndarray
-    actions: np.ndarray
-    rewards: np.ndarray
-    next_obs: np.ndarray  # after the last step of an episode: its final observation, not the next one's first
-    terminated: np.ndarray
-    truncated: np.ndarray
-    episodes: list[dict]  # raw return "r" and length "l" of every episode that ended
-    last_obs: np.ndarray  # (N, obs_dim), where the next rollout may go on
+def flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
-class Batch(NamedTuple):
-    """A rollout as (T * N, ...) tensors, ready to learn from."""
-
-    obs: torch.Tensor
-    actions: torch.Tensor
-    log_probs: torch.Tensor  # log pi_old(a|s)
-    values: torch.Tensor  # V_old(s)
-    advantages: torch.Tensor
-    returns: torch.Tensor  # V_targ = V_old + advantage, the value function's target
-
-
-def numpy_forward(network: nn.Sequential, activation: str):
-    """The network as a NumPy function, of views of its parameters: for a few rows five times as fast as PyTorch."""
-    layers = [(m.weight.detach().numpy().T, m.bias.detach().numpy()) for m in network if isinstance(m, nn.Linear)]
-
-    def forward(x: np.ndarray) -> np.ndarray:
-        for weight, bias in layers[:-1]:
-            x = ACTIVATIONS[activation][1](x @ weight + bias)
-        weight, bias = layers[-1]
-        return x @ weight + bias
-
-    return forward
-
-
-def to_env(action: np.ndarray, space: gym.spaces.Box, clip: bool) -> np.ndarray:
-    """(action_dim,) float32 -> an action of the space's shape and dtype."""
-    action = action.reshape(space.shape).astype(space.dtype)
-    return action.clip(space.low, space.high, out=action) if clip else action
+def convert(value, hint):
+    """`value` as the plain Python type that a field is annotated with. Raises ValueError or TypeError if it is none."""
+    kind, options = typing.get_origin(hint), typing.get_args(hint)
+    if kind is Annotated:
+        value, ends = convert(value, options[0]), options[1]
+        low, high = map(float, ends[1:-1].split(","))
+        fits = low < value < high or value == low and ends[0] == "[" or value == high and ends[-1] == "]"
+    elif kind in (typing.Union, types.UnionType):
+        value, fits = None if value is None else convert(value, options[0]), True
+    elif kind is tuple:
+        value = tuple(convert(x, options[0]) for x in value)
+        fits = value != ()
+    elif kind is Literal:
+        fits = value in options
+    elif hint is str:
+        value = json.dumps(value) if isinstance(value, dict) else os.fspath(value)
+        fits = isinstance(value, str) and value != ""
+    elif hint is bool:
+        value, fits = bool(value), isinstance(value, bool | np.bool_)
+    else:  # a number, of NumPy or PyTorch, too
+        fits = not isinstance(value, str | bytes | bool) and (hint is float or hint(value) == value)
+        value = hint(value)
+    if not fits:
+        raise ValueError
+    return value
 
 
-def rollout(args: Args, agent: Agent, envs: list[gym.Env], obs: np.ndarray, generator=None) -> Rollout:
-    """Acts for num_steps steps in every environment, from the filtered observations `obs`, (N, obs_dim)."""
-    num_envs, action_space = len(envs), envs[0].action_space
-    mean, std = numpy_forward(agent.policy.mean, args.activation), agent.policy.log_std.detach().exp()
-    # the noise of a whole rollout at once; the steps then only add their row
-    actions = (torch.randn(args.num_steps, num_envs, len(std), generator=generator) * std).numpy()
-    observations = np.empty((args.num_steps, *obs.shape), np.float32)
-    next_obs = np.empty_like(observations)
-    rewards = np.empty((args.num_steps, num_envs), np.float32)
-    terminated, truncated = np.empty_like(rewards, bool), np.empty_like(rewards, bool)
-    obs, episodes = obs.astype(np.float32), []
-    for t in range(args.num_steps):
-        observations[t] = obs
-        actions[t] += mean(obs)
-        for i, env in enumerate(envs):
-            action = to_env(actions[t, i], action_space, args.clip_actions)
-            raw_obs, reward, terminated[t, i], truncated[t, i], info = env.step(action)
-            require_finite("reward", reward)
-            rewards[t, i] = reward
-            next_obs[t, i] = obs[i] = agent.obs_filter(raw_obs)
-            if terminated[t, i] or truncated[t, i]:
-                episodes.append(info["episode"])
-                obs[i] = agent.obs_filter(env.reset()[0])
-    return Rollout(observations, actions, rewards, next_obs, terminated, truncated, episodes, obs)
+def plain(args: Args) -> Args:
+    """The arguments as plain Python values, whatever kind of number or path they were. Raises InputError."""
+    values = {}
+    for name, hint in typing.get_type_hints(Args, include_extras=True).items():
+        try:
+            values[name] = convert(getattr(args, name), hint)
+        except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+            takes = re.sub(r"typing\.|<class '(\w+)'>", r"\1", str(hint))
+            takes = re.sub(r"Annotated\[(\w+), '(.*?)'\]", r"\1 in \2", takes)
+            raise InputError(f"{flag(name)} takes {takes}, not {getattr(args, name)!r}".replace("\n", " ")) from error
+    return Args(**values)
 
 
-def gae(rewards, values, next_values, terminated, done, gamma: float, gae_lambda: float) -> np.ndarray:
-    """Generalized advantage estimation over arrays (T, ...): A_t = sum_l (gamma lambda)^l delta_{t+l}.
+def check(args: Args, env: gym.Env) -> None:
+    """Raises InputError at what cannot be used: arguments that do not fit together, a space of the environment."""
+    batch_size, name = args.num_envs * args.num_steps, f"--env-id {args.env_id}"
+    obs_space, action_space = (getattr(env, kind, None) for kind in ("observation_space", "action_space"))
+    for space in (obs_space, action_space):
+        if not isinstance(space, gym.Space):
+            raise InputError(f"{name}: needs gymnasium's spaces, not {type(space).__module__}.{type(space).__name__}")
+    is_float_box = isinstance(action_space, gym.spaces.Box) and np.issubdtype(action_space.dtype, np.floating)
+    rules = [
+        (args.total_timesteps >= batch_size, f"--total-timesteps must be at least one batch, {batch_size} steps"),
+        (batch_size % args.num_minibatches == 0, f"--num-minibatches must divide the batch, {batch_size} steps"),
+        (obs_space.is_np_flattenable, f"{name}: cannot flatten observations {obs_space}"),
+        (is_float_box, f"{name}: actions must be a Box of floating numbers, not {action_space}"),
+    ]
+    for holds, message in rules:
+        if not holds:
+            raise InputError(message)
 
-    delta_t = r_t + gamma V(s_{t+1}) - V(s_t), with V(s_{t+1}) = 0 after a termination; the sum ends where `done`.
-    """
-    advantages, last = np.empty_like(rewards), 0.0
-    deltas = rewards + gamma * next_values * ~terminated - values
-    decay = gamma * gae_lambda * ~done
-    for t in reversed(range(len(rewards))):
-        advantages[t] = last = deltas[t] + decay[t] * last
-    return advantages
+
+def check_obs(space: gym.Space, obs) -> None:
+    """Raises Fault where an observation is not of its space's shape or not finite."""
+    is_box = isinstance(space, gym.spaces.Box)
+    try:
+        flat = np.asarray(gym.spaces.flatten(space, obs), np.float64)
+        shape, expected = (np.shape(obs), space.shape) if is_box else (flat.shape, (gym.spaces.flatdim(space),))
+    except Exception as error:  # whatever flattening meets in a thing that is not of the space
+        raise Fault(f"an observation is not one of {space} ({reason(error)})") from error
+    if shape != expected:
+        raise Fault(f"an observation has the shape {tuple(shape)}, its space {expected}")
+    if not np.isfinite(flat).all():
+        raise Fault("observation is not finite")
+
+
+class Guarded(gym.Wrapper):
+    """Holds an environment to Gymnasium's interface. Raises Fault where it breaks it; its own exceptions pass."""
+
+    def reset(self, **kwargs):
+        answer = self.env.reset(**kwargs)
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise Fault(f"reset must return (observation, info), not a {type(answer).__name__}")
+        check_obs(self.observation_space, answer[0])
+        return answer
+
+    def step(self, action):
+        try:
+            answer = self.env.step(action)
+        except Exception as error:
+            if not self.action_space.contains(action):
+                error.add_note("The action lay outside the action space, as released; --clip-actions keeps it inside.")
+            raise
+        if not isinstance(answer, tuple) or len(answer) != 5:
+            values = f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
+            raise Fault(f"step must return (observation, reward, terminated, truncated, info), not {values}")
+        obs, reward, terminated, truncated, info = answer
+        check_obs(self.observation_space, obs)
+        kinds = [x.dtype.kind if x.ndim == 0 else "?" for x in map(np.asarray, (reward, terminated, truncated))]
+        if kinds[0] not in "biuf" or kinds[1] not in "bi" or kinds[2] not in "bi":
+            raise Fault(f"step must return a number as reward and two booleans, not {answer[1:4]}".replace("\n", " "))
+        if not math.isfinite(reward):
+            raise Fault("reward is not finite")
+        return obs, float(reward), bool(terminated), bool(truncated), info
+
+
+def make_env(args: Args, **kwargs) -> gym.Env:
+    """One environment, guarded below what gymnasium.make wraps it in. Raises InputError where it cannot be made."""
+    try:
+        env = gym.make(args.env_id, disable_env_checker=True, **{**json.loads(args.env_kwargs), **kwargs})
+    except Exception as error:  # whatever an environment's own constructor may raise
+        raise InputError(f"--env-id {args.env_id} --env-kwargs {args.env_kwargs}: {reason(error)}") from error
+    outer, inner = None, env
+    while isinstance(inner, gym.wrappers.TimeLimit | gym.wrappers.OrderEnforcing):
+        outer, inner = inner, inner.env
+    if outer is None:
+        return Guarded(inner)
+    outer.env = Guarded(inner)
+    return env
+
+
+def close(*envs: gym.Env) -> None:
+    """Closes environments; what that raises is shown and stops nothing."""
+    for env in envs:
+        try:
+            env.close()
+        except Exception:
+            traceback.print_exc()
+            print("warning: an environment could not be closed", file=sys.stderr)
+
+
+def try_env(args: Args) -> None:
+    """Makes an environment, resets it, steps once. Raises InputError where it, or an argument, cannot be used."""
+    env = make_env(args)
+    check(args, env)
+    try:
+        env.reset(seed=args.seed)
+        env.step(env.action_space.sample())
+    except Exception as error:
+        if isinstance(error, Fault) or "unexpected keyword argument 'seed'" in str(error):
+            raise InputError(f"--env-id {args.env_id}: {error}") from error
+        error.add_note(f"--env-id {args.env_id}: its first reset or step failed; nothing was written.")
+        raise
+    limit = env.spec.max_episode_steps if env.spec else None
+    if args.reset_each_iteration and limit and args.num_steps < limit:
+        cut = f"--num-steps {args.num_steps} cuts episodes short of their {limit} steps"
+        print(f"warning: {cut}; --no-reset-each-iteration carries them on", file=sys.stderr)
+    low, high = env.action_space.low.astype(float), env.action_space.high.astype(float)
+    half, center = (high - low) / 2, (high + low) / 2
+    odd = np.isfinite(half) & ((half < 0.25) | (half > 4) | (abs(center) > half / 2))
+    if odd.any():
+        said = (
+            f"actions lie in [{low[odd].min():g}, {high[odd].max():g}], the policy begins at 0 +- 1 and is not scaled"
+        )
+        print(f"warning: {said}; gymnasium.wrappers.RescaleAction(env, -1, 1) makes them fit", file=sys.stderr)
+    close(env)
+
+
+def try_compiler(args: Args, agent: Agent) -> None:
+    """Compiles (--compile) on a batch of zeros and a copy of the agent. Raises InputError where that cannot be done."""
+    rows, obs_dim = args.num_envs * args.num_steps // args.num_minibatches, len(agent.obs_filter.mean)
+    batch = Batch(torch.zeros(rows, obs_dim), torch.zeros(rows, len(agent.policy.log_std)), *torch.zeros(4, rows))
+    try:
+        torch._dynamo.reset()  # of an earlier run's arguments
+        with torch.random.fork_rng([]), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            update(replace(args, num_minibatches=1, update_epochs=1), copy.deepcopy(agent), batch)
+    except Exception as error:  # no C++ compiler, a torch too old, and what else a compiler may raise
+        while error.__cause__ is not None:
+            error = error.__cause__
+        raise InputError(f"--compile: torch.compile fails here ({reason(error)})") from error
 
 
 @torch.no_grad()
-def make_batch(args: Args, agent: Agent, data: Rollout) -> Batch:
-    """Values, log-probabilities and advantages of a whole rollout at once, then flattened."""
-    values, next_values = (agent.value(torch.from_numpy(x)).squeeze(-1).numpy() for x in (data.obs, data.next_obs))
-    done = data.terminated | data.truncated
-    terminated = data.terminated if args.bootstrap_truncated else done
-    advantages = gae(data.rewards, values, next_values, terminated, done, args.gamma, args.gae_lambda)
-    obs, actions = torch.from_numpy(data.obs), torch.from_numpy(data.actions)
-    log_probs = gaussian_log_prob(*agent.policy(obs), actions)
-    values, advantages, returns = (torch.from_numpy(x) for x in (values, advantages, values + advantages))
-    return Batch(*(x.flatten(0, 1) for x in (obs, actions, log_probs, values, advantages, returns)))
-
-
-def normalize(advantages: torch.Tensor) -> torch.Tensor:
-    """Mean 0, standard deviation 1; a single advantage stays as it is."""
-    return (advantages - advantages.mean()) / (advantages.std() + 1e-8) if len(advantages) > 1 else advantages
-
-
-def policy_loss(policy: Policy, batch: Batch, args: Args) -> tuple[torch.Tensor, torch.Tensor]:
-    """PPO's clipped surrogate, -mean min(ratio A, clip(ratio, 1 - eps, 1 + eps) A), less ent_coef * entropy.
-
-    Returns the loss and the fraction of samples whose ratio pi(a|s) / pi_old(a|s) lies outside the clip.
-    """
-    mean, log_std = policy(batch.obs)
-    ratio = (gaussian_log_prob(mean, log_std, batch.actions) - batch.log_probs).exp()
-    advantages = normalize(batch.advantages) if args.norm_adv else batch.advantages
-    loss = -torch.min(ratio * advantages, ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef) * advantages).mean()
-    if args.ent_coef:
-        loss = loss - args.ent_coef * gaussian_entropy(log_std)
-    return loss, ((ratio - 1).abs() > args.clip_coef).float().mean()
-
-
-def value_loss(value: nn.Sequential, batch: Batch, args: Args) -> torch.Tensor:
-    """Mean squared error of V(s) to its target."""
-    values = value(batch.obs).squeeze(-1)
-    error = (values - batch.returns) ** 2
-    return error.mean()
-
-
-def update(args: Args, agent: Agent, batch: Batch) -> dict[str, float]:
-    """Epochs of minibatch Adam steps on policy and value loss. Returns their means over all minibatches."""
-    minibatch_size = len(batch.obs) // args.num_minibatches
-    losses = []
-    for _ in range(args.update_epochs):
-        order = torch.randperm(len(batch.obs))
-        shuffled = [x[order].split(minibatch_size) for x in batch]
-        for minibatch in map(Batch._make, zip(*shuffled)):
-            pg_loss, clipfrac = policy_loss(agent.policy, minibatch, args)
-            v_loss = value_loss(agent.value, minibatch, args)
-            agent.optimizer.zero_grad()
-            (pg_loss + v_loss).backward()  # the networks share nothing: this equals two separate updates
-            agent.optimizer.step()
-            losses.append(torch.stack([pg_loss.detach(), v_loss.detach(), clipfrac]))
-    means = torch.stack(losses).mean(0).tolist()
-    return dict(zip(("losses/policy_loss", "losses/value_loss", "losses/clipfrac"), means))
-
-
-@torch.no_grad()
-def trust_region(old: Policy, new: Policy, obs: torch.Tensor, actions: torch.Tensor, prefix: str) -> dict[str, float]:
+def measure(it: Iteration, agent: Agent, obs: torch.Tensor, actions: torch.Tensor, prefix: str = "") -> dict:
     """Mean KL(pi_old || pi) and maximum ratio pi(a|s) / pi_old(a|s) over state-action pairs (the paper's Figure 2)."""
-    before, after = old(obs), new(obs)
-    log_ratio = gaussian_log_prob(*after, actions) - gaussian_log_prob(*before, actions)
+    old, new = it.old_policy(obs), agent.policy(obs)
+    log_ratio = new.log_prob(actions) - old.log_prob(actions)
     return {
-        f"trust_region/{prefix}mean_kl": gaussian_kl(*before, *after).mean().item(),
+        f"trust_region/{prefix}mean_kl": old.kl(new).mean().item(),
         f"trust_region/{prefix}max_ratio": log_ratio.max().exp().item(),
     }
 
 
-@torch.no_grad()
-def diagnostics(agent: Agent, batch: Batch, episodes: list[dict]) -> dict[str, float]:
-    """Entropy, how well V_old foresaw the returns, and what the episodes that ended came to, where there are any."""
-    row = {"losses/entropy": gaussian_entropy(agent.policy.log_std).item()}
-    variance = batch.returns.var(correction=0)
+def heldout_pairs(args: Args, agent: Agent, it: Iteration, envs: list[gym.Env]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Fresh states and actions of the old policy, from seeds and a generator of their own: training never notices."""
+    frozen = copy.deepcopy(agent)
+    frozen.policy, frozen.obs_filter.frozen = it.old_policy, True
+    generator = torch.Generator().manual_seed(seed_for(args.seed, it.number - 1, 0, 1))
+    data = rollout(args, frozen, envs, reset(args, frozen, envs, it.number - 1, 1), generator)
+    return torch.from_numpy(data.obs).flatten(0, 1), torch.from_numpy(data.actions).flatten(0, 1)
+
+
+def scalars(args: Args, agent: Agent, it: Iteration, heldout_envs: list[gym.Env]) -> dict[str, float]:
+    """All that is logged of an iteration but its speed. Raises Fault where a loss or a parameter is not finite."""
+    row = dict(it.scalars)
+    if not all(math.isfinite(value) for name, value in row.items() if name.startswith("losses/")):
+        raise Fault("loss is not finite")
+    if not all(p.isfinite().all() for network in (agent.policy, agent.value) for p in network.parameters()):
+        raise Fault("parameter is not finite")
+    row["losses/entropy"] = agent.policy(it.batch.obs[:1]).entropy().item()
+    variance = it.batch.returns.var(correction=0)
     if variance > 0:
-        residual = (batch.returns - batch.values).var(correction=0)
+        residual = (it.batch.returns - it.batch.values).var(correction=0)
         row["losses/explained_variance"] = 1 - (residual / variance).item()
-    if episodes:
-        row["charts/episodic_return"] = float(np.mean([episode["r"] for episode in episodes]))
-        row["charts/episodic_length"] = float(np.mean([episode["l"] for episode in episodes]))
-    return row
+    if it.episodes:
+        names = ("charts/episodic_return", "charts/episodic_length")
+        row |= {name: float(np.mean(values)) for name, values in zip(names, zip(*it.episodes))}
+    row |= measure(it, agent, it.batch.obs, it.batch.actions)
+    if args.heldout_every and (it.number - 1) % args.heldout_every == 0:
+        row |= measure(it, agent, *heldout_pairs(args, agent, it, heldout_envs), "heldout_")
+    rates = [group["lr"] for group in agent.optimizer.param_groups]
+    return row | dict(zip(("charts/value_learning_rate", "charts/learning_rate"), reversed(rates)))
 
 
-def save_checkpoint(run: Path, state: dict) -> None:
-    """Writes a file beside checkpoint.pt, then renames it: at every moment one whole checkpoint is there."""
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    with open(run / "checkpoint.tmp", "wb") as file:
-        file.write(buffer.getbuffer())  # unlike torch.save, this raises OSError on a full disk
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file beside `path`, then renames it: at every moment one whole file is there."""
+    with open(path.with_suffix(".tmp"), "wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(run / "checkpoint.tmp", run / "checkpoint.pt")
+    os.replace(path.with_suffix(".tmp"), path)
+
+
+def write_args(run: Path, args: Args) -> None:
+    """Writes args.json, strict JSON (inf is a word): arguments, versions, hashes of the script and its upper floor."""
+    source, packages = Path(__file__).read_bytes(), ("torch", "gymnasium", "mujoco", "numpy")
+    versions = {d.name: d.version for d in importlib.metadata.distributions() if d.name in packages}
+    about = {
+        "script": SCRIPT,
+        "sha256": hashlib.sha256(source).hexdigest(),
+        "algorithm_sha256": hashlib.sha256(source.partition(b"\n# RUNNING IT")[0]).hexdigest(),
+        "versions": {"python": platform.python_version(), **versions},
+        "args": {name: str(value) if value == math.inf else value for name, value in asdict(args).items()},
+    }
+    write_whole(run / "args.json", (json.dumps(about, indent=2) + "\n").encode())
+
+
+def save_checkpoint(run: Path, args: Args, agent: Agent, iteration: int) -> None:
+    """Writes checkpoint.pt: all that `iteration` finished iterations have left, but for what they logged."""
+    state = {name: part.state_dict() for name, part in agent.parts().items()}
+    content = {"script": SCRIPT, "args": asdict(args), "iteration": iteration, "agent": state}
+    buffer = io.BytesIO()  # on a full disk torch.save itself would raise no OSError
+    torch.save(content | {"torch_rng": torch.get_rng_state()}, buffer)
+    write_whole(run / "checkpoint.pt", buffer.getvalue())
 
 
 def load_checkpoint(run: str | Path) -> tuple[dict, Args]:
-    """What `save_checkpoint` wrote into a run's folder, and the run's arguments. Raises InputError."""
+    """What `save_checkpoint` wrote, and the run's arguments; one that the script has since gained takes its default."""
     path = Path(run) / "checkpoint.pt"
     try:
         checkpoint = torch.load(path, weights_only=True)
-        script, saved_args, *_ = (checkpoint[key] for key in ("script", "args", "agent", "torch_rng", "history"))
-        is_ours = saved_args.keys() == asdict(Args()).keys()
+        script, saved, *_ = (checkpoint[key] for key in ("script", "args", "iteration", "agent", "torch_rng"))
+        unknown = ", ".join(flag(name) for name in saved.keys() - asdict(Args()).keys())
     except Exception as error:  # missing, truncated, or another file: torch.load raises many kinds
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise InputError(f"--resume, --evaluate: cannot read {path} as a checkpoint ({reason})") from error
-    if not is_ours:
-        raise InputError(f"{path} was written by {script}.py, whose arguments are not those of this script")
-    return checkpoint, Args(**saved_args)
+        raise InputError(f"--resume, --evaluate: cannot read {path} as a checkpoint ({reason(error)})") from error
+    if script != SCRIPT:
+        raise InputError(f"{path} was written by {script}.py; this is {SCRIPT}.py")
+    if unknown:
+        raise InputError(f"{path} has arguments that this script does not know: {unknown}")
+    return checkpoint, plain(Args(**saved))
 
 
-def load_policy(run: str | Path, stochastic: bool = False):
+def make_agent(args: Args, env: gym.Env, checkpoint: dict | None) -> Agent:
+    """A new agent, or the one of a checkpoint."""
+    agent = Agent(args, env.observation_space, env.action_space)
+    for name, part in agent.parts().items() if checkpoint else ():
+        part.load_state_dict(checkpoint["agent"][name])
+    return agent
+
+
+def load_policy(run: str | Path, stochastic: bool = False) -> Callable:
     """A run's policy, statistics frozen, as a function from one raw observation to one action for the environment."""
     checkpoint, args = load_checkpoint(run)
-    if not checkpoint["history"]:
+    if not checkpoint["iteration"]:
         raise InputError(f"{run} has no finished iteration yet, so no policy to play")
     env = make_env(args)
-    agent, action_space = Agent(args, env), env.action_space
-    env.close()  # only its spaces were of interest
-    agent.load_state_dict(checkpoint["agent"])
+    agent, obs_space, action_space = make_agent(args, env, checkpoint), env.observation_space, env.action_space
+    with contextlib.suppress(Exception):  # only its spaces were of interest
+        env.close()
     agent.obs_filter.frozen = True
-    mean, std = numpy_forward(agent.policy.mean, args.activation), agent.policy.log_std.detach().exp()
+    mean, std = numpy_forward(args, agent.policy.mean_net), agent.policy.log_std.detach().exp()
 
     def act(obs) -> np.ndarray:
+        check_obs(obs_space, obs)
         noise = (torch.randn(len(std)) * std).numpy() if stochastic else 0
-        return to_env(mean(agent.obs_filter(obs).astype(np.float32)) + noise, action_space, args.clip_actions)
+        return to_env(args, action_space, mean(agent.obs_filter(obs).astype(np.float32)) + noise)
 
     return act
 
 
-def evaluate(run: str | Path, episodes=10, stochastic=False, video=False, seed=1) -> list[float]:
+def film(env: gym.Env, run: Path) -> gym.Env:
+    """Records the first episode as RUN/video-N-episode-0.mp4; in MuJoCo's tasks the camera follows the agent."""
+    renderer = getattr(env.unwrapped, "mujoco_renderer", None)
+    if getattr(renderer, "camera_id", None) == -1:  # no other camera was asked for
+        tracking = {"trackbodyid": 1} | (renderer.default_cam_config or {}) | {"type": 1}  # mjCAMERA_TRACKING
+        renderer.camera_id, renderer.default_cam_config = None, tracking
+    prefix = next(name for n in itertools.count(1) if not list(run.glob(f"{(name := f'video-{n}')}-*")))
+    return gym.wrappers.RecordVideo(env, str(run), name_prefix=prefix, episode_trigger=lambda n: n == 0)
+
+
+def evaluate(
+    run: str | Path, episodes=None, stochastic=False, video=False, seed=1, env_kwargs="{}", max_episode_steps=None
+) -> list[float]:
     """Plays episodes with a run's policy, statistics frozen; prints and returns their raw returns."""
-    if episodes < 1 or not 0 <= seed < 2**32:
-        raise InputError("--episodes must be at least 1, --seed must lie in [0, 2**32)")
-    policy = load_policy(run, stochastic)
-    _, args = load_checkpoint(run)
-    torch.manual_seed(seed)
-    returns = []
+    asked = plain(Args(seed=seed, episodes=episodes, env_kwargs=env_kwargs, max_episode_steps=max_episode_steps))
+    policy, (_, args), returns = load_policy(run, stochastic), load_checkpoint(run), []
+    try:
+        args = replace(args, env_kwargs=json.dumps(json.loads(args.env_kwargs) | json.loads(asked.env_kwargs)))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"--env-kwargs {asked.env_kwargs}: {reason(error)}") from error
+    torch.manual_seed(asked.seed)
+    env = make_env(args, **({"render_mode": "rgb_array"} if video else {}))
     try:
         with warnings.catch_warnings(action="ignore"):  # the error below says it in one line
-            env = make_env(args, **({"render_mode": "rgb_array"} if video else {}))
-            if video:
-                env = gym.wrappers.RecordVideo(env, str(run), name_prefix="video", episode_trigger=lambda n: n == 0)
-            obs, _ = env.reset(seed=seed_for(seed, 0, 0, 2))
+            env = film(env, Path(run)) if video else env
+            obs, _ = env.reset(seed=seed_for(asked.seed, 0, 0, 2))
     except Exception as error:  # each rendering backend raises its own kind
-        if not video:
+        if not video or isinstance(error, Fault):
             raise
         hint = "without a screen, set MUJOCO_GL=egl or MUJOCO_GL=osmesa"
-        raise InputError(f"--video: cannot render ({type(error).__name__}: {error}); {hint}") from error
-    while len(returns) < episodes:
-        obs, _, terminated, truncated, info = env.step(policy(obs))
-        if terminated or truncated:
-            returns.append(float(info["episode"]["r"]))
-            obs, _ = env.reset(seed=seed_for(seed, len(returns), 0, 2))
-    env.close()
-    print(f"{run}: mean return {np.mean(returns):.1f}, standard deviation {np.std(returns):.1f}, {episodes} episodes")
+        raise InputError(f"--video: cannot render ({reason(error)}); {hint}") from error
+    total, steps, told = 0.0, 0, time.monotonic()
+    while len(returns) < (asked.episodes or 10):
+        obs, reward, terminated, truncated, _ = env.step(policy(obs))
+        total, steps = total + reward, steps + 1
+        if terminated or truncated or steps == asked.max_episode_steps:
+            returns.append(total)
+            obs, _ = env.reset(seed=seed_for(asked.seed, len(returns), 0, 2))
+            total, steps = 0.0, 0
+        elif time.monotonic() - told > 15:
+            told = time.monotonic()
+            print(f"episode {len(returns) + 1}: {steps:,} steps; --max-episode-steps can end it", file=sys.stderr)
+    close(env)
+    for path in Path(run).glob(f"{env.name_prefix}-*.mp4") if video else ():
+        print(f"film: {path}")
+    spread = f"standard deviation {np.std(returns):.1f}, {len(returns)} episodes"
+    print(f"{run}: mean return {np.mean(returns):.1f}, {spread}")
     return returns
 
 
-def heldout_pairs(args: Args, agent: Agent, envs: list[gym.Env], iteration: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Fresh states and actions, from environments, seeds and a generator of their own: training never notices."""
-    frozen = copy.deepcopy(agent)
-    frozen.obs_filter.frozen = True
-    generator = torch.Generator().manual_seed(seed_for(args.seed, iteration, 0, 1))
-    seeds = [seed_for(args.seed, iteration, i, 1) for i in range(len(envs))]
-    obs = np.stack([frozen.obs_filter(env.reset(seed=seed)[0]) for env, seed in zip(envs, seeds)])
-    data = rollout(args, frozen, envs, obs, generator)
-    return torch.from_numpy(data.obs).flatten(0, 1), torch.from_numpy(data.actions).flatten(0, 1)
-
-
-def start_run(args: Args) -> tuple[Path, Args]:
-    """Makes the folder of a new run and writes args.json into it. Raises InputError where that cannot be done."""
-    default_name = f"{args.env_id}__{SCRIPT}__{args.seed}__{int(time.time())}"
-    args = replace(args, run_name=args.run_name or re.sub(r"[^\w.-]", "_", default_name))
-    run = Path(args.runs_dir) / args.run_name
-    packages = ("torch", "gymnasium", "mujoco", "numpy")
-    about = {
-        "script": SCRIPT,
-        "sha256": hashlib.sha256(Path(__file__).read_bytes()).hexdigest(),
-        "versions": {name: importlib.metadata.version(name) for name in packages},
-        "args": asdict(args),
-    }
+@contextlib.contextmanager
+def own_files(run: Path, error_class: type[Exception]):
+    """What our own reading and writing raises, in one line; an OSError of the environment stays what it is."""
     try:
-        run.mkdir(parents=True)
-        try:
-            (run / "args.json").write_text(json.dumps(about, indent=2) + "\n")
-        except OSError:
-            shutil.rmtree(run)  # made a moment ago: no half a run stays behind
-            raise
+        yield
+    except filelock.Timeout as error:
+        raise InputError(f"{run} is being trained by another process") from error
     except OSError as error:
-        raise InputError(f"--runs-dir, --run-name: cannot start a run in {run}: {error.strerror}") from error
+        raise error_class(f"{run} (--runs-dir, --run-name): {error.strerror or reason(error)}") from error
+
+
+def start_run(args: Args, agent: Agent, stack: contextlib.ExitStack) -> tuple[Path, Args]:
+    """A new run: its folder, lock, args.json, checkpoint 0; nothing stays where that fails. Raises InputError."""
+    name = args.run_name or re.sub(r"[^\w.-]", "_", f"{args.env_id}__{SCRIPT}__{args.seed}__{int(time.time())}")
+    for attempt in itertools.count(1):
+        run = Path(args.runs_dir, name if attempt == 1 else f"{name}-{attempt}")
+        with own_files(run, InputError):
+            try:
+                run.mkdir(parents=True)
+                break
+            except FileExistsError:
+                if args.run_name is not None:  # an automatic name gets a number instead
+                    raise
+    args = replace(args, run_name=os.path.relpath(run, args.runs_dir))
+    try:
+        with own_files(run, InputError):
+            lock(run, stack)
+            (run / "history.jsonl").touch()
+            write_args(run, args)
+            save_checkpoint(run, args, agent, 0)
+    except BaseException:
+        shutil.rmtree(run)
+        raise
     return run, args
 
 
-def resume_run(args: Args) -> tuple[Path, Args, dict]:
-    """The folder, arguments and checkpoint of the run to go on with. Raises InputError if `args` ask for other ones."""
-    checkpoint, saved = load_checkpoint(args.resume)
-    asked = replace(args, resume="", progress=saved.progress)
-    if asked != Args(progress=saved.progress):  # more was named than the run
-        asked = replace(asked, run_name=args.run_name or saved.run_name)
-        for name, value in asdict(saved).items():
-            if getattr(asked, name) != value:
-                raise InputError(f"--{name.replace('_', '-')} cannot change when a run is resumed: it was {value}")
-    return Path(args.resume), replace(saved, progress=args.progress), checkpoint
+def resume_run(args: Args, unasked: Args, stack: contextlib.ExitStack) -> tuple[Path, Args, dict]:
+    """A run that goes on: its folder, arguments, checkpoint. Raises InputError if `args` ask for other ones."""
+    run = Path(args.resume)
+    load_checkpoint(run)  # before the lock, which would leave its file in a folder that is no run's
+    lock(run, stack)
+    checkpoint, saved = load_checkpoint(run)
+    asked = {name: value for name, value in asdict(args).items() if value != getattr(unasked, name)}
+    for name, value in asked.items():
+        longer = name == "total_timesteps" and value > saved.total_timesteps
+        if value != getattr(saved, name) and name not in ("resume", "progress") and not longer:
+            raise InputError(f"{flag(name)} cannot change when a run is resumed: it was {getattr(saved, name)}")
+    args = replace(saved, **(asked | {"resume": None, "progress": args.progress}))
+    if args.total_timesteps > saved.total_timesteps:
+        if getattr(args, "anneal_lr", False) or getattr(args, "max_kl_final", None):
+            print("note: what is annealed follows the longer schedule from here on", file=sys.stderr)
+        with own_files(run, Fault):
+            write_args(run, args)
+    with open(run / "history.jsonl", "r+b") as file, own_files(run, Fault):
+        kept = [file.readline() for _ in range(checkpoint["iteration"])]
+        if not all(line.endswith(b"\n") for line in kept):
+            raise InputError(f"{run}/history.jsonl holds less than the {len(kept)} iterations of the checkpoint")
+        file.truncate(sum(map(len, kept)))  # what was logged after the checkpoint
+    return run, args, checkpoint
+
+
+def lock(run: Path, stack: contextlib.ExitStack) -> None:
+    """Locks a run's folder until `stack` closes or the process ends. Raises InputError if another process has it."""
+    with own_files(run, InputError):
+        stack.enter_context(filelock.FileLock(run / "run.lock").acquire(timeout=0))
 
 
 class Result(NamedTuple):
@@ -592,97 +900,110 @@ class Result(NamedTuple):
     final_return: float  # mean over the last 5 iterations in which an episode ended; NaN without any
 
 
-def finish(run: Path, history: list[dict[str, float]]) -> Result:
+def finish(run: Path) -> Result:
     """Prints the closing line of a run that is finished."""
-    returns = [row["charts/episodic_return"] for row in history if "charts/episodic_return" in row]
-    result = Result(run, history, float(np.mean(returns[-5:])) if returns else nan)
-    done = f"{history[-1]['global_step']:,} steps ({len(history)} iterations)"
-    print(f"{run}: finished, {done}; return {result.final_return:.1f} (mean of the last 5 iterations)")
-    return result
+    history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    returns = [row["charts/episodic_return"] for row in history if "charts/episodic_return" in row][-5:]
+    final = float(np.mean(returns)) if returns else math.nan
+    said = f"return {final:.1f} (mean of the last 5 iterations)" if returns else "no episode ended"
+    print(f"{run}: finished, {history[-1]['global_step']:,} steps ({len(history)} iterations); {said}")
+    return Result(run, history, final)
 
 
-def train(args: Args) -> Result:
-    """Trains a run, or the rest of one. Raises InputError (nothing is written then) and FloatingPointError."""
-    torch.set_num_threads(1)  # networks this small are fastest on one thread
-    checkpoint = None
-    if args.resume:
-        run, args, checkpoint = resume_run(args)
-    envs = [make_env(args)]
-    check(args, envs[0])
-    envs += [make_env(args) for _ in range(args.num_envs - 1)]
-    heldout_envs = [make_env(args) for _ in range(args.num_envs if args.heldout_every else 0)]
+def train(args: Args, unasked: Args | None = None) -> Result:
+    """Trains a run to its end. Raises InputError, nothing being written then, and Fault, the last checkpoint whole.
+
+    Of a run that is resumed an argument may be named that is as it was; what equals `unasked` counts as not named.
+    """
+    args = plain(args)
+    for name in ("evaluate", "episodes", "stochastic", "video", "max_episode_steps"):
+        if getattr(args, name) != getattr(Args(), name):
+            raise InputError(f"{flag(name)} goes with --evaluate, not with training")
+    with threadpool_limits(limits=1), contextlib.ExitStack() as stack:
+        torch.set_num_threads(1)  # networks this small are fastest on one thread, in NumPy, too
+        checkpoint, done = None, 0
+        if args.resume is not None:
+            run, args, checkpoint = resume_run(args, unasked or Args(), stack)
+            done = checkpoint["iteration"]
+            if done == args.total_timesteps // (args.num_envs * args.num_steps):
+                return finish(run)
+        try_env(args)
+        for seed in (random.seed, np.random.seed, torch.manual_seed):
+            seed(args.seed)
+        envs = [make_env(args) for _ in range(args.num_envs)]
+        heldout_envs = [make_env(args) for _ in range(args.num_envs if args.heldout_every else 0)]
+        agent = make_agent(args, envs[0], checkpoint)
+        if args.compile:
+            try_compiler(args, agent)
+        if checkpoint:
+            torch.set_rng_state(checkpoint["torch_rng"])
+        else:
+            run, args = start_run(args, agent, stack)
+        print(f"{run}: training; to watch: tensorboard --logdir {shlex.quote(str(run))}", flush=True)
+        return run_iterations(run, args, agent, envs, heldout_envs, done)
+
+
+def run_iterations(run: Path, args: Args, agent: Agent, envs: list, heldout_envs: list, first: int) -> Result:
+    """Learns on after `first` iterations; logs and saves each. A fault names the iteration and how to go on."""
     batch_size = args.num_envs * args.num_steps
     num_iterations = args.total_timesteps // batch_size
-    if args.reset_each_iteration and args.num_steps < (envs[0].spec.max_episode_steps or 0):
-        cut = f"--num-steps {args.num_steps} cuts episodes short of their {envs[0].spec.max_episode_steps} steps"
-        print(f"warning: {cut}; --no-reset-each-iteration carries them on", file=sys.stderr)
-    torch.manual_seed(args.seed)
-    agent, history, obs = Agent(args, envs[0]), [], None
-
-    def save() -> None:
-        state = {"agent": agent.state_dict(), "torch_rng": torch.get_rng_state(), "history": history}
-        save_checkpoint(run, {"script": SCRIPT, "args": asdict(args), **state})
-
-    if checkpoint:
-        agent.load_state_dict(checkpoint["agent"])
-        torch.set_rng_state(checkpoint["torch_rng"])
-        history = checkpoint["history"]
-    else:
-        run, args = start_run(args)
-        save()
-    if len(history) == num_iterations:
-        return finish(run, history)
-    first_step, last_step = len(history) * batch_size, num_iterations * batch_size
+    go_on = f"to go on: {shlex.join(['python', os.path.relpath(__file__), '--resume', str(run)])}"
     # after a resume TensorBoard drops what was logged later than the checkpoint
-    writer = SummaryWriter(str(run), purge_step=first_step + 1 if history else 0)
-    if not history:
+    writer = SummaryWriter(str(run), purge_step=first * batch_size + 1 if first else 0)
+    if not first:
         rows = "".join(f"|{name}|{value}|\n" for name, value in asdict(args).items())
         writer.add_text("hyperparameters", f"|argument|value|\n|-|-|\n{rows}")
-    bar = tqdm(total=last_step, initial=first_step, unit="step", unit_scale=True, disable=not args.progress)
+    sizes = {"total": num_iterations * batch_size, "initial": first * batch_size, "unit": "step", "unit_scale": True}
+    bar, done = tqdm(**sizes, disable=None if args.progress else True), first
+    history = open(run / "history.jsonl", "a")  # noqa: SIM115
+    started = logged = told = time.perf_counter()
     try:
-        for iteration in range(len(history), num_iterations):
-            started = time.perf_counter()
-            if obs is None or args.reset_each_iteration:
-                seeds = [seed_for(args.seed, iteration, i) for i in range(args.num_envs)]
-                obs = np.stack([agent.obs_filter(env.reset(seed=seed)[0]) for env, seed in zip(envs, seeds)])
-            data = rollout(args, agent, envs, obs)
-            obs, batch = data.last_obs, make_batch(args, agent, data)
-            pairs = {"": (batch.obs, batch.actions)}
-            if args.heldout_every and iteration % args.heldout_every == 0:
-                pairs["heldout_"] = heldout_pairs(args, agent, heldout_envs, iteration)
-            old_policy = copy.deepcopy(agent.policy)
-
-            row = update(args, agent, batch)
-            require_finite("loss", *(value for name, value in row.items() if name.startswith("losses/")))
-            for network in (agent.policy, agent.value):
-                require_finite("parameter", *(p.detach().numpy() for p in network.parameters()))
-
-            row |= diagnostics(agent, batch, data.episodes)
-            for prefix, (states, actions) in pairs.items():
-                row |= trust_region(old_policy, agent.policy, states, actions, prefix)
-            row["charts/learning_rate"] = agent.optimizer.param_groups[0]["lr"]
-            row["charts/SPS"] = batch_size / (time.perf_counter() - started)
-            step = (iteration + 1) * batch_size
+        for it in learn(args, agent, envs, first):
+            row = scalars(args, agent, it, heldout_envs)
+            logged, before = time.perf_counter(), logged
+            row["charts/SPS"] = batch_size / (logged - before)  # of everything: held-out rollout, log, last checkpoint
             for name, value in row.items():
-                writer.add_scalar(name, value, step)
-            history.append({"iteration": iteration + 1, "global_step": step, **row})
-            if (iteration + 1) % args.checkpoint_every == 0 or iteration + 1 == num_iterations:
-                writer.flush()  # first: an iteration that the checkpoint holds is in the event file, too
-                save()
-            shown = {"return": row.get("charts/episodic_return", nan), "KL": row["trust_region/mean_kl"]}
+                writer.add_scalar(name, value, it.number * batch_size)
+            with own_files(run, Fault):
+                line = {"iteration": it.number, "global_step": it.number * batch_size, **row}
+                history.write(json.dumps(line) + "\n")
+                if it.number % args.checkpoint_every == 0 or it.number == num_iterations:
+                    writer.flush()  # first: what the checkpoint counts is in the event file and the history, too
+                    history.flush()
+                    os.fsync(history.fileno())
+                    save_checkpoint(run, args, agent, it.number)
+            done = it.number
+            shown = {"return": row.get("charts/episodic_return", math.nan), "KL": row["trust_region/mean_kl"]}
             bar.set_postfix(shown, refresh=False)
             bar.update(batch_size)
+            if args.progress and bar.disable and logged - told > 60:
+                told, left = logged, (logged - started) / (done - first) * (num_iterations - done)
+                said = f"{shown}, {row['charts/SPS']:.0f} steps/s, {timedelta(seconds=round(left))} left"
+                print(f"iteration {done} of {num_iterations}: {said}", file=sys.stderr)
     except KeyboardInterrupt:
-        print(f"\ninterrupted; to go on: python {sys.argv[0]} --resume {run}", file=sys.stderr)
+        print(f"\ninterrupted; {go_on}", file=sys.stderr)
         raise
-    except FloatingPointError as error:
-        raise FloatingPointError(f"iteration {iteration + 1}: {error}; {run} keeps its last checkpoint") from error
+    except Fault as fault:
+        raise Fault(f"iteration {done + 1}: {fault}; {run} keeps its last checkpoint; {go_on}") from fault
+    except Exception as error:  # the environment's own: its traceback, then this
+        error.add_note(f"iteration {done + 1}: {run} keeps its last checkpoint; {go_on}")
+        raise
     finally:
         bar.close()
         writer.close()
-        for env in envs + heldout_envs:
-            env.close()
-    return finish(run, history)
+        with contextlib.suppress(OSError):  # of a full disk, which was told above
+            history.close()
+        close(*envs, *heldout_envs)
+    return finish(run)
+
+
+def command_line(default: Args) -> Args:
+    """The arguments of the command line, in groups; what is not named is as in `default`."""
+    groups = (Run, Algorithm, Optimizations, Details, Evaluation)
+    parts = [group(**{f.name: getattr(default, f.name) for f in fields(group)}) for group in groups]
+    named = [(type(part).__name__.lower(), type(part), field(default_factory=lambda x=part: x)) for part in parts]
+    answer = tyro.cli(tyro.conf.OmitArgPrefixes[make_dataclass("Arguments", named)], description=__doc__)
+    return Args(**{name: value for part in vars(answer).values() for name, value in vars(part).items()})
 
 
 def main() -> None:
@@ -694,21 +1015,24 @@ def main() -> None:
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
     try:
-        args = tyro.cli(Args, description=__doc__)
-        if args.evaluate:
-            if replace(args, evaluate="", seed=1, episodes=10, stochastic=False, video=False) != Args():
-                raise InputError("--evaluate goes with --seed, --episodes, --stochastic and --video alone")
-            evaluate(args.evaluate, args.episodes, args.stochastic, args.video, args.seed)
+        args = command_line(Args())
+        if args.evaluate is not None:
+            args, options = plain(args), ("seed", "env_kwargs", "episodes", "stochastic", "video", "max_episode_steps")
+            for name, value in asdict(args).items():
+                if name not in ("evaluate", *options) and value != getattr(Args(), name):
+                    raise InputError(f"{flag(name)} does not go with --evaluate")
+            evaluate(args.evaluate, **{name: getattr(args, name) for name in options})
+        elif args.resume:  # with the run's own arguments as defaults, what differs was asked for
+            _, saved = load_checkpoint(args.resume)
+            saved = replace(saved, resume=args.resume, progress=True)
+            train(command_line(saved), unasked=saved)
         else:
-            if args.resume:  # with the run's own arguments as defaults, what still differs was asked for
-                _, saved = load_checkpoint(args.resume)
-                args = tyro.cli(Args, default=replace(saved, resume=args.resume))
             train(args)
     except InputError as error:
-        print(f"{Path(__file__).name}: error: {error}", file=sys.stderr)
+        print(f"{SCRIPT}.py: error: {error}", file=sys.stderr)
         sys.exit(2)
-    except (FloatingPointError, OSError) as error:
-        sys.exit(f"{Path(__file__).name}: error: {error}")
+    except Fault as error:
+        sys.exit(f"{SCRIPT}.py: error: {error}")
     except KeyboardInterrupt as interrupt:
         sys.exit(128 + (interrupt.args or (signal.SIGINT,))[0])
 
