@@ -2,7 +2,7 @@
 
 Its numbers depend on the seed and the iteration alone. It notes every start in `starts`, and in `two_at_once` that it
 was not alone on its run. It fails at once while there is a file `broken`, in iteration 3 with --kind crash, and ends
-early with --kind short.
+early with --kind short. STUB_IMPORTS are the seconds before it does anything, as importing PyTorch takes.
 """
 
 import fcntl
@@ -39,6 +39,7 @@ def stop(number, frame):
 
 signal.signal(signal.SIGTERM, stop)
 signal.signal(signal.SIGINT, stop)
+time.sleep(float(os.environ.get("STUB_IMPORTS", 0)))
 flags = {k[2:].replace("-", "_"): v for k, v in zip(sys.argv[1::2], sys.argv[2::2])}
 if Path("broken").exists():
     print("first line\nall is broken")

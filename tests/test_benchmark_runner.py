@@ -470,6 +470,18 @@ def test_killing_the_runner_at_random_moments_changes_nothing(tmp_path, undistur
     assert not (project / "two_at_once").exists()
 
 
+def test_a_child_keeps_its_run_locked_from_its_very_start(project):
+    """The runner is killed while the script still imports, so that neither its folder nor its own lock is there."""
+    words = ["stub", "--seeds", 1, "--variants", "ppo"]
+    process = start_runner(project, *words, env=os.environ | {"STUB_IMPORTS": "3"})
+    wait_for((project / "benchmark/runs/stub/Stub-v0__ppo__1.log").exists, process)
+    time.sleep(0.3)
+    process.kill()
+    status, output = call_runner(project, *words)
+    assert status == 0 and "Stub-v0__ppo__1: another process trains it" in output
+    assert [line[2] for line in starts(project)] == ["0", "10"]  # the second only finds that it is finished
+
+
 def test_a_child_killed_by_a_signal_is_resumed_by_the_next_call(tmp_path, undisturbed):
     project = make_project(tmp_path, delay=0.15)
     words = ["stub", "--seeds", 1, "--variants", "ppo"]
