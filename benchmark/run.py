@@ -219,7 +219,8 @@ def run_local(runs: list[Run], workers: int, retry_failed: bool) -> int:
     outcome, to_train = split(runs, retry_failed)  # outcome: run's name -> done, damaged, failed, stopped
     count = lambda result: list(outcome.values()).count(result)  # noqa: E731
     if count("done") == len(runs):
-        say(f"{len(runs)} of {len(runs)} runs were done before; their results lie in {csv_path(runs[0]).parent}")
+        where = f"{records.RESULTS}/{runs[0].suite} (in a fresh clone those that were committed)"
+        say(f"{len(runs)} of {len(runs)} runs are done already, their results are in {where}")
         anew = shlex.join(["rm", "-rf", str(csv_path(runs[0])), str(folder(runs[0]))])
         say(f"to train one anew, remove it and call this again: {anew}")
         return 0
