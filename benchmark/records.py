@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import platform
-import re
 import shlex
 from math import inf
 from pathlib import Path
@@ -43,13 +42,10 @@ def script_path(run: Run) -> Path:
 
 
 def hashes(run: Run) -> dict[str, str]:
-    """sha256 of its script and of what stands above the comment line RUNNING IT, as the script's args.json has them."""
+    """sha256 of its script and of what stands above the line RUNNING IT, as the script's own args.json has them."""
     text = script_path(run).read_bytes()
-    algorithm, *_ = re.split(rb"^#.*RUNNING IT", text, maxsplit=1, flags=re.M)
-    return {
-        "sha256": hashlib.sha256(text).hexdigest(),
-        "algorithm_sha256": hashlib.sha256(algorithm).hexdigest(),
-    }
+    parts = {"sha256": text, "algorithm_sha256": text.partition(b"\n# RUNNING IT")[0]}
+    return {name: hashlib.sha256(part).hexdigest() for name, part in parts.items()}
 
 
 def command(run: Run) -> list[str]:

@@ -68,6 +68,11 @@ def is_locked(path: Path) -> bool:
         return file is None
 
 
+def trains_itself(run: Run) -> bool:
+    """Whether a script holds the lock of the run's folder; somebody may have started it without a runner."""
+    return any(map(is_locked, folder(run).glob("*.lock")))
+
+
 def complaint(run: Run) -> str:
     """What is wrong with the run's CSV, "" where nothing is."""
     try:
@@ -94,7 +99,7 @@ def state(run: Run) -> str:
     """done, damaged (its CSV), running, failed, interrupted or not started."""
     if csv_path(run).exists():
         return "damaged" if complaint(run) else "done"
-    if is_locked(beside(run, ".lock")) or is_locked(folder(run) / ".lock"):
+    if is_locked(beside(run, ".lock")) or trains_itself(run):
         return "running"
     if beside(run, ".failed").exists():
         return "failed"
@@ -188,7 +193,7 @@ class Children:
             return ""
         beside(run, ".lock").parent.mkdir(parents=True, exist_ok=True)
         with locked(beside(run, ".lock")) as lock:
-            if lock is None or is_locked(folder(run) / ".lock"):  # by a script that somebody started himself
+            if lock is None or trains_itself(run):
                 time.sleep(1)  # before it is tried again
                 return "held"
             if csv_path(run).exists():

@@ -9,7 +9,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import signal
 import sys
 import time
@@ -30,7 +29,7 @@ class Args:
     delay: float
 
 
-# ---- RUNNING IT
+# RUNNING IT
 
 
 def stop(number, frame):
@@ -53,7 +52,7 @@ else:
     run = Path(flags.pop("runs_dir", "runs"), flags.pop("run_name", "unnamed"))
     types = {field.name: field.type for field in fields(Args)}
     text, iteration = Path(__file__).read_text(), 0
-    parts = {"sha256": text, "algorithm_sha256": re.split("^# .*RUNNING IT", text, maxsplit=1, flags=re.M)[0]}
+    parts = {"sha256": text, "algorithm_sha256": text.partition("\n# RUNNING IT")[0]}
     about = {"script": Path(__file__).stem, "versions": {"python": "3", "stub": "1"}}
     about |= {name: hashlib.sha256(part.encode()).hexdigest() for name, part in parts.items()}
     about["args"] = {name: types[name](value) for name, value in flags.items()}
