@@ -1,6 +1,11 @@
-"""Where runs and results lie, and the CSV of one finished run: written whole, read with suspicion."""
+"""Where runs and results lie, and the CSV of one finished run: written whole, read with suspicion.
+
+One file is the mark that a run is done, its numbers and where they come from, so none of the three can lack the others:
+lines of JSON behind `#`, then a row an iteration. `pandas.read_csv(path, comment="#")` reads the rows.
+"""
 
 import csv
+import hashlib
 import json
 import os
 import platform
@@ -13,6 +18,7 @@ from suites import InputError, Run
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS, RESULTS = "benchmark/runs", "benchmark/results"  # under ROOT
+ADDED = {"compile": False}  # flags that came after the first results, and what these were made with
 
 
 def folder(run: Run) -> Path:
@@ -30,9 +36,21 @@ def csv_path(run: Run) -> Path:
     return ROOT / RESULTS / run.suite / f"{run.name}.csv"
 
 
+def script_path(run: Run) -> Path:
+    """The run's script: a name in the project's folder, or a path."""
+    return ROOT / f"{run.script.removesuffix('.py')}.py"
+
+
+def hashes(run: Run) -> dict[str, str]:
+    """sha256 of its script and of what stands above the line RUNNING IT, as the script's own args.json has them."""
+    text = script_path(run).read_bytes()
+    parts = {"sha256": text, "algorithm_sha256": text.partition(b"\n# RUNNING IT")[0]}
+    return {name: hashlib.sha256(part).hexdigest() for name, part in parts.items()}
+
+
 def command(run: Run) -> list[str]:
     """The training command, every training flag spelled out."""
-    words = ["python", f"{run.script}.py", "--env-id", run.env_id, "--seed", str(run.seed)]
+    words = ["python", f"{run.script.removesuffix('.py')}.py", "--env-id", run.env_id, "--seed", str(run.seed)]
     for name, value in run.flags.items():
         flag = name.replace("_", "-")
         if isinstance(value, bool):
@@ -49,9 +67,24 @@ def plain(flags: dict) -> dict:
     return {k: "inf" if v == inf else list(v) if isinstance(v, (tuple, list)) else v for k, v in flags.items()}
 
 
+def batch_size(run: Run) -> int:
+    """How many steps an iteration of the run takes."""
+    return run.flags["num_envs"] * run.flags["num_steps"]
+
+
 def num_iterations(run: Run) -> int:
     """How many iterations the finished run has."""
-    return run.flags["total_timesteps"] // (run.flags["num_envs"] * run.flags["num_steps"])
+    return run.flags["total_timesteps"] // batch_size(run)
+
+
+def read_run(run: Run) -> tuple[dict, list[dict]]:
+    """A trained run's args.json and history.jsonl. Raises OSError, ValueError or KeyError where they are not whole."""
+    about = json.loads((folder(run) / "args.json").read_text())
+    about["script"], about["sha256"], about["versions"]  # noqa: B018
+    history = [json.loads(line) for line in (folder(run) / "history.jsonl").read_text().splitlines()]
+    if len(history) != num_iterations(run):
+        raise ValueError(f"history.jsonl holds {len(history)} of {num_iterations(run)} iterations")
+    return about, history
 
 
 def cpu_model() -> str:
@@ -69,7 +102,6 @@ def write_csv(run: Run, about: dict, history: list[dict]) -> None:
 
     `about` is the run's args.json. Whole or not at all: a temporary file is renamed, and removed if that fails.
     """
-    steps = run.flags["num_envs"] * run.flags["num_steps"]
     header = {
         "suite": run.suite,
         "run": run.name,
@@ -78,12 +110,10 @@ def write_csv(run: Run, about: dict, history: list[dict]) -> None:
         "seed": run.seed,
         "iterations": len(history),
         "command": shlex.join(command(run)),
-        "script": about["script"],
-        "sha256": about["sha256"],
-        "versions": about["versions"] | {"python": platform.python_version()},
+        **{name: about[name] for name in ("script", "sha256", "algorithm_sha256", "versions") if name in about},
         "cpu": cpu_model(),
         # training and measuring; a run that was interrupted counts only what it kept
-        "wall_seconds": round(sum(steps / row["charts/SPS"] for row in history), 1),
+        "wall_seconds": round(sum(batch_size(run) / row["charts/SPS"] for row in history if "charts/SPS" in row), 1),
         "args": plain(run.flags),
     }
     columns = list(dict.fromkeys(name for row in history for name in row))
@@ -148,6 +178,6 @@ def read_csv(path: Path, suite: str) -> Record:
 
 def difference(run: Run, record: Record) -> str:
     """How the training arguments of a run's CSV differ from the suite's, "" where they do not."""
-    wanted, found = plain(run.flags), record.about["args"]
+    wanted, found = ADDED | plain(run.flags), ADDED | record.about["args"]
     names = [name for name in wanted | found if wanted.get(name) != found.get(name)]
     return ", ".join(f"--{name.replace('_', '-')} {found.get(name)} (suite: {wanted.get(name)})" for name in names)

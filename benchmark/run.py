@@ -1,164 +1,86 @@
 """Runs a suite: every variant x environment x seed as a process of its own, here or on a Slurm cluster.
 
     python benchmark/run.py smoke                                    # minutes: every variant, small
-    python benchmark/run.py table2 --envs Hopper-v5 --seeds 1-3      # part of a suite
+    python benchmark/run.py table2 --envs Hopper-v5 --seeds 11-13    # part of a suite, other seeds
     python benchmark/run.py table2 --status                          # how far it is
-    python benchmark/run.py table2 --dry-run                         # one command a line
+    python benchmark/run.py table2 --dry-run --envs Walker2d-v5 --variants ppo --seeds 1    # the paper's command
     python benchmark/run.py table2 --seeds 1-80 --engine slurm --partition cpu --time 60
 
 The same command goes on where it stopped: a run with its CSV in benchmark/results is skipped, one with a checkpoint in
-benchmark/runs is resumed, a failed one is reported with the end of its log and tried again with --retry-failed.
+benchmark/runs is resumed, a failed one is reported with the end of its log and tried again with --retry-failed. Any
+number of runners share the work.
 """
 
 import argparse
 import fcntl
-import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter, deque
+import zipfile
+from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import contextmanager, redirect_stderr
 from datetime import timedelta
-from typing import NamedTuple
+from io import StringIO
+from pathlib import Path
 
 import records
-from records import beside, csv_path, folder, num_iterations
-from suites import InputError, Run, select
+from records import beside, csv_path, folder
+from suites import SUITES, InputError, Run, select
 from tqdm import tqdm
 
 STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # exit statuses of a script that was asked to stop
 LARGEST_ARRAY = 1000  # jobs; Slurm's own default limit is 1001
 
 
-def take_lock(run: Run) -> int | None:
-    """A file descriptor that holds the run's lock until it and its copies in children close; None: somebody has it."""
-    path = beside(run, ".lock")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return None
-    except BaseException:
-        os.close(lock)
-        raise
-    return lock
+def say(line: str) -> None:
+    """Prints a line above the progress bar."""
+    tqdm.write(line)
+    sys.stdout.flush()
 
 
-def is_locked(run: Run) -> bool:
-    """Whether some process trains the run."""
-    if not beside(run, ".lock").exists():
-        return False
-    lock = take_lock(run)
-    if lock is not None:
-        os.close(lock)
-    return lock is None
+@contextmanager
+def locked(path: Path):
+    """The file, open and locked, or None where somebody has its lock.
 
-
-def read_saved(run: Run) -> tuple[dict, list[dict]] | None:
-    """The run's args.json and its checkpoint's history; None if there is no checkpoint, or one of other arguments."""
-    try:
-        about = json.loads((folder(run) / "args.json").read_text())
-        import torch  # slow to import, and not needed while there is nothing to read
-
-        checkpoint = torch.load(folder(run) / "checkpoint.pt", weights_only=True)
-        saved, history = checkpoint["args"], checkpoint["history"]
-        same = all(records.plain(saved)[name] == value for name, value in records.plain(run.flags).items())
-        if same and (run.env_id, run.seed, run.script) == (saved["env_id"], saved["seed"], checkpoint["script"]):
-            return about, history
-    except Exception:  # missing, truncated, or another file: torch.load raises many kinds
-        pass
-    return None
-
-
-def first_command(run: Run) -> list[str]:
-    """The command that starts the run, to be called in the project's folder."""
-    where = ["--runs-dir", f"{records.RUNS}/{run.suite}", "--run-name", run.name]
-    return [*records.command(run), *where, "--no-progress"]
-
-
-def export_trained(run: Run) -> bool:
-    """Writes the CSV of a run that is trained to the end; False where it is not."""
-    saved = read_saved(run)
-    if not saved or len(saved[1]) != num_iterations(run):
-        return False
-    records.write_csv(run, *saved)
-    return True
-
-
-def next_command(run: Run) -> list[str]:
-    """The command that starts or resumes the run. Needs the run's lock.
-
-    What cannot be resumed is removed: a folder without a whole checkpoint, or half a run of another version.
+    An flock by hand, not a library's, because a child can inherit it: a runner killed at any moment leaves no child
+    whose run another runner would take for free.
     """
-    saved = read_saved(run)
-    if saved:
-        about, _ = saved
-        if about["sha256"] == hashlib.sha256((records.ROOT / f"{run.script}.py").read_bytes()).hexdigest():
-            resume = f"{records.RUNS}/{run.suite}/{run.name}"
-            return ["python", f"{run.script}.py", "--resume", resume, "--no-progress"]
-    if folder(run).exists():
-        say(f"{run.name}: cannot be resumed (no whole checkpoint of this script and these arguments), starts anew")
-        shutil.rmtree(folder(run))
-    return first_command(run)
+    with open(path, "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file = None
+        yield file
 
 
-class Child(NamedTuple):
-    """A training process and the lock it shares with this one."""
+def is_locked(path: Path) -> bool:
+    """Whether some process holds the lock of this file."""
+    if not path.exists():
+        return False
+    with locked(path) as file:
+        return file is None
 
-    process: subprocess.Popen
-    lock: int
+
+def trains_itself(run: Run) -> bool:
+    """Whether a script holds the lock of the run's folder; somebody may have started it without a runner."""
+    return any(map(is_locked, folder(run).glob("*.lock")))
 
 
-def begin(run: Run) -> Child | str:
-    """Starts or resumes the run's process; where there is nothing to start, "held" (by another process) or "done"."""
-    lock = take_lock(run)
-    if lock is None:
-        return "held"
+def complaint(run: Run) -> str:
+    """What is wrong with the run's CSV, "" where nothing is."""
     try:
-        if csv_path(run).exists() or export_trained(run):
-            os.close(lock)
-            return "done"
-        words = next_command(run)
-        beside(run, ".failed").unlink(missing_ok=True)
-        with open(beside(run, ".log"), "ab") as log:
-            log.write(f"$ {shlex.join(words)}\n".encode())
-            log.flush()
-            process = subprocess.Popen(
-                [sys.executable, *words[1:]],
-                cwd=records.ROOT,
-                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # NumPy's part of acting stays on one core, too
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                pass_fds=[lock],  # a child that outlives this process keeps the run locked
-                start_new_session=True,  # Ctrl-C reaches this process, which then stops its children
-            )
-    except BaseException:
-        os.close(lock)
-        raise
-    return Child(process, lock)
-
-
-def finish(run: Run, child: Child) -> str:
-    """After the child's end: exports the run. Returns "done", "stopped" (to be resumed) or "failed" (marked so)."""
-    status = child.process.returncode
-    try:
-        if status == 0 and export_trained(run):
-            return "done"
-        if status < 0 or status in STOPPED:
-            say(f"{run.name}: stopped by a signal (exit status {status}); the same command resumes it")
-            return "stopped"
-        beside(run, ".failed").write_text(f"exit status {status}\n")
-        say(failure(run))
-        return "failed"
-    finally:
-        os.close(child.lock)
+        changed = records.difference(run, records.read_csv(csv_path(run), run.suite))
+        wrong = f"{csv_path(run)} was made with other arguments: {changed}" if changed else ""
+    except InputError as error:
+        wrong = str(error)
+    return wrong and f"{wrong}; to train the run again: rm {shlex.quote(str(csv_path(run)))}"
 
 
 def failure(run: Run, lines: int = 8) -> str:
@@ -170,113 +92,186 @@ def failure(run: Run, lines: int = 8) -> str:
     return f"{run.name}: failed, {status}; --retry-failed tries again; end of {log.relative_to(records.ROOT)}:\n{shown}"
 
 
-def say(line: str) -> None:
-    """Prints a line above the progress bar."""
-    tqdm.write(line)
-    sys.stdout.flush()
+TROUBLE = {"failed": failure, "damaged": complaint}  # state -> what there is to say of it
+
+
+def state(run: Run) -> str:
+    """done, damaged (its CSV), running, failed, interrupted or not started."""
+    if csv_path(run).exists():
+        return "damaged" if complaint(run) else "done"
+    if is_locked(beside(run, ".lock")) or trains_itself(run):
+        return "running"
+    if beside(run, ".failed").exists():
+        return "failed"
+    return "interrupted" if folder(run).exists() else "not started"
 
 
 def steps_done(run: Run) -> int:
     """How many steps of the run are saved."""
     if csv_path(run).exists():
         return run.flags["total_timesteps"]
-    saved = read_saved(run)
-    return saved[1][-1]["global_step"] if saved and saved[1] else 0
+    history = folder(run) / "history.jsonl"
+    return history.read_bytes().count(b"\n") * records.batch_size(run) if history.exists() else 0
+
+
+def split(runs: list[Run], retry_failed: bool) -> tuple[dict[str, str], list[Run]]:
+    """What is settled, by name, said where it is not well; and what is to be trained."""
+    settled, to_train = {}, []
+    for run in runs:
+        found = state(run)
+        if found not in ("done", *TROUBLE) or (found == "failed" and retry_failed):
+            to_train.append(run)
+            continue
+        settled[run.name] = found
+        if found in TROUBLE:
+            say(TROUBLE[found](run))
+    return settled, to_train
+
+
+def can_resume(run: Run) -> bool:
+    """Whether its folder holds a whole checkpoint of these arguments, made by the same algorithm."""
+    try:
+        about = json.loads((folder(run) / "args.json").read_text())
+        asked = records.plain(run.flags) | {"env_id": run.env_id, "seed": run.seed}
+        kind = "algorithm_sha256" if "algorithm_sha256" in about else "sha256"
+        same = about[kind] == records.hashes(run)[kind] and asked.items() <= about["args"].items()
+    except (OSError, ValueError, KeyError):
+        return False
+    return same and zipfile.is_zipfile(folder(run) / "checkpoint.pt")  # torch.save's; a truncated one is none
+
+
+def next_command(run: Run) -> list[str]:
+    """The command that starts or resumes the run. Needs the run's lock. What cannot be resumed is removed."""
+    python, script, *flags = records.command(run)
+    if can_resume(run):
+        return [python, script, "--resume", f"{records.RUNS}/{run.suite}/{run.name}"]
+    if folder(run).exists():
+        say(f"{run.name}: cannot be resumed (no whole checkpoint of this algorithm and these arguments), starts anew")
+        shutil.rmtree(folder(run))
+    return [python, script, *flags, "--runs-dir", f"{records.RUNS}/{run.suite}", "--run-name", run.name]
+
+
+def finish(run: Run, status: int) -> str:
+    """After its process has ended: exports the run, or marks it as failed. Returns how it ended."""
+    if status < 0 or status in STOPPED:
+        say(f"{run.name}: stopped by a signal (exit status {status}); the same command resumes it")
+        return "stopped"
+    reason = f"exit status {status}"
+    if status == 0:
+        try:
+            about, history = records.read_run(run)
+        except (OSError, ValueError, KeyError) as error:
+            reason += f", but {type(error).__name__}: {error}"
+        else:
+            records.write_csv(run, about, history)
+            return "done"
+    beside(run, ".failed").write_text(f"{reason}\n")
+    say(failure(run))
+    return "failed"
+
+
+class Children:
+    """The training processes of this runner."""
+
+    def __init__(self):
+        self.processes = {}  # run's name -> process
+        self.signal = None  # that asked them to stop
+
+    def stop(self, number: int, frame=None) -> None:
+        """A signal's handler: every child saves and stops; what has not within half a minute will be killed."""
+        if not self.signal:
+            self.signal, self.deadline = number, time.time() + 30
+            self.send(signal.SIGTERM)
+
+    def send(self, number: int) -> None:
+        for process in list(self.processes.values()):
+            process.send_signal(number)
+
+    def train(self, run: Run) -> str:
+        """Trains a run, in a thread. Returns done, failed, stopped (by a signal), held (by another process), or "" """
+        if self.signal:
+            return ""
+        beside(run, ".lock").parent.mkdir(parents=True, exist_ok=True)
+        with locked(beside(run, ".lock")) as lock:
+            if lock is None or trains_itself(run):
+                time.sleep(1)  # before it is tried again
+                return "held"
+            if csv_path(run).exists():
+                return "done"  # by another runner
+            words = next_command(run)
+            beside(run, ".failed").unlink(missing_ok=True)
+            with open(beside(run, ".log"), "ab") as log:
+                log.write(f"$ {shlex.join(words)}\n".encode())
+                log.flush()
+                process = self.processes[run.name] = subprocess.Popen(
+                    [sys.executable, *words[1:]],
+                    cwd=records.ROOT,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=[lock.fileno()],  # a child that outlives this process keeps the run locked
+                    start_new_session=True,  # Ctrl-C reaches this process, which then stops its children
+                )
+            if self.signal:  # since it was looked at
+                process.terminate()
+            process.wait()
+            del self.processes[run.name]
+            return finish(run, process.returncode)
 
 
 def run_local(runs: list[Run], workers: int, retry_failed: bool) -> int:
     """Runs processes on this machine, `workers` at once. Returns the exit status."""
-    outcome = {}  # run's name -> done, failed, stopped
-    waiting, active, held = deque(), {}, {}
-    for run in runs:
-        if csv_path(run).exists():
-            outcome[run.name] = "done"
-        elif beside(run, ".failed").exists() and not retry_failed:
-            outcome[run.name] = "failed"
-            say(failure(run))
-        else:
-            waiting.append(run)
-    received = []  # signals
-    handlers = {s: signal.signal(s, lambda s, _: received.append(s)) for s in (signal.SIGINT, signal.SIGTERM)}
-    steps = {run.name: steps_done(run) for run in runs}
-    total, first, started, looked = (
-        sum(run.flags["total_timesteps"] for run in runs),
-        sum(steps.values()),
-        time.time(),
-        0,
-    )
+    outcome, to_train = split(runs, retry_failed)  # outcome: run's name -> done, damaged, failed, stopped
+    count = lambda result: list(outcome.values()).count(result)  # noqa: E731
+    if count("done") == len(runs):
+        where = f"{records.RESULTS}/{runs[0].suite} (in a fresh clone those that were committed)"
+        say(f"{len(runs)} of {len(runs)} runs are done already, their results are in {where}")
+        anew = shlex.join(["rm", "-rf", str(csv_path(runs[0])), str(folder(runs[0]))])
+        say(f"to train one anew, remove it and call this again: {anew}")
+        return 0
+    children, told, started = Children(), set(), time.time()
+    handlers = {number: signal.signal(number, children.stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    total, first = sum(run.flags["total_timesteps"] for run in runs), sum(map(steps_done, runs))
     bar = tqdm(total=total, initial=first, unit="step", unit_scale=True, disable=None, smoothing=0.05)
-
-    def settle(run: Run, result: str) -> None:
-        """Notes how a run ended."""
-        outcome[run.name] = result
-        steps[run.name] = steps_done(run)
-        if result == "done":
-            done, gained = list(outcome.values()).count("done"), sum(steps.values()) - first
-            left = (time.time() - started) * (total - sum(steps.values())) / max(gained, 1)
-            left = f", about {timedelta(seconds=round(left))} left" if gained > 0 and done < len(runs) else ""
-            say(f"{run.name}: done, {done} of {len(runs)}{left}")
-
-    def attempt(run: Run, action, *args):
-        """Calls begin or finish; a full disk and the like is reported, and the run left for the next call."""
+    with bar, ThreadPoolExecutor(workers) as pool:
+        pending = {pool.submit(children.train, run): run for run in to_train}
         try:
-            return action(run, *args)
-        except OSError as error:
-            say(f"{run.name}: error: {error}; nothing is lost, the same command tries again")
-            return "failed"
-
-    def end_finished() -> None:
-        for name, (run, child) in list(active.items()):
-            if child.process.poll() is not None:
-                del active[name]
-                settle(run, attempt(run, finish, child))
-
-    while (waiting or active) and not received:
-        for _ in range(len(waiting)):
-            if len(active) >= workers or received:
-                break
-            run = waiting.popleft()
-            child = attempt(run, begin)
-            if isinstance(child, Child):
-                active[run.name] = run, child
-                held.pop(run.name, None)
-            elif child == "held":
-                if run.name not in held:
-                    say(f"{run.name}: another process trains it; waiting for its end")
-                held[run.name] = run
-                waiting.append(run)
-            else:
-                held.pop(run.name, None)
-                settle(run, child)
-        end_finished()
-        if time.time() - looked > 5:
-            for run in [run for run, _ in active.values()] + list(held.values()):
-                steps[run.name] = steps_done(run)
-            bar.set_postfix_str("  ".join(active), refresh=False)
-            bar.update(sum(steps.values()) - bar.n)
-            looked = time.time()
-        time.sleep(0.2)
-
-    if received:
-        for _, child in active.values():
-            child.process.terminate()
-        deadline = time.time() + 30
-        while active:
-            if time.time() > deadline:
-                for _, child in active.values():
-                    child.process.kill()
-            end_finished()
-            time.sleep(0.1)
-    bar.close()
+            while pending:
+                ended = wait(pending, timeout=5, return_when=FIRST_COMPLETED).done
+                steps = sum(map(steps_done, runs))
+                bar.set_postfix_str("  ".join(children.processes), refresh=False)
+                bar.update(steps - bar.n)
+                for future in ended:
+                    run = pending.pop(future)
+                    try:
+                        result = future.result()
+                    except OSError as error:
+                        say(f"{run.name}: error: {error}; nothing is lost, the same command tries again")
+                        result = "failed"
+                    if result == "held":
+                        if run.name not in told:
+                            say(f"{run.name}: another process trains it; waiting for its end")
+                        told.add(run.name)
+                        pending[pool.submit(children.train, run)] = run  # after all others
+                        continue
+                    outcome[run.name] = result
+                    if result == "done":
+                        left = (time.time() - started) * (total - steps) / max(steps - first, 1)
+                        left = f", about {timedelta(seconds=round(left))} left" if pending else ""
+                        say(f"{run.name}: done, {count('done')} of {len(runs)}{left}")
+                if children.signal and time.time() > children.deadline:
+                    children.send(signal.SIGKILL)
+        except BaseException:
+            children.stop(signal.SIGTERM)
+            raise
     for number, handler in handlers.items():
         signal.signal(number, handler)
-    counts = Counter(outcome.values())
-    others = "".join(f", {counts[name]} {name}" for name in ("failed", "stopped") if counts[name])
-    say(f"{counts['done']} of {len(runs)} runs done{others}")
-    if received:
+    others = "".join(f", {count(name)} {name}" for name in ("failed", "damaged", "stopped") if count(name))
+    say(f"{count('done')} of {len(runs)} runs done{others}")
+    if children.signal:
         say(f"interrupted; to go on: {shlex.join(['python', *sys.argv])}")
-        return 128 + received[0]
-    return 0 if counts["done"] == len(runs) else 1
+        return 128 + children.signal
+    return 0 if count("done") == len(runs) else 1
 
 
 def job_list(suite: str):
@@ -304,13 +299,9 @@ def run_slurm(runs: list[Run], options: argparse.Namespace) -> int:
     import submitit
     from submitit.helpers import CommandFunction
 
-    suite, there, wanted = runs[0].suite, queued(runs[0].suite), []
-    for run in runs:
-        failed = beside(run, ".failed").exists() and not options.retry_failed
-        if failed:
-            say(failure(run))
-        elif not csv_path(run).exists() and run.name not in there:
-            wanted.append(run)
+    suite, there = runs[0].suite, queued(runs[0].suite)
+    _, to_train = split(runs, options.retry_failed)
+    wanted = [run for run in to_train if run.name not in there]
     executor = submitit.AutoExecutor(folder=job_list(suite).parent, cluster="slurm")
     executor.update_parameters(
         name=suite,
@@ -324,8 +315,11 @@ def run_slurm(runs: list[Run], options: argparse.Namespace) -> int:
         executor.update_parameters(slurm_partition=options.partition)
     for start in range(0, len(wanted), LARGEST_ARRAY):
         chunk = wanted[start : start + LARGEST_ARRAY]
-        with executor.batch():
-            jobs = [executor.submit(CommandFunction([sys.executable, *one_run(run, options)])) for run in chunk]
+        try:
+            with redirect_stderr(StringIO()), executor.batch():  # submitit prints what sbatch says, too
+                jobs = [executor.submit(CommandFunction([sys.executable, *one_run(run, options)])) for run in chunk]
+        except RuntimeError as error:  # submitit's kinds of a refusal, which end with sbatch's own words
+            raise InputError(f"--engine slurm: {' '.join(str(error).split())}") from error
         with open(job_list(suite), "a") as file:
             file.writelines(f"{job.job_id} {run.name}\n" for job, run in zip(jobs, chunk))
     say(f"{len(wanted)} runs submitted, {len(there)} were in the queue; --status tells how they stand")
@@ -344,22 +338,15 @@ def print_status(runs: list[Run]) -> None:
     """A line on every run that is not done, and the counts."""
     there, counts = queued(runs[0].suite), Counter()
     for run in runs:
-        if csv_path(run).exists():
-            state = "done"
-        elif is_locked(run):
-            state = "running"
-        elif run.name in there:
-            state = f"{there[run.name]} in Slurm"
-        elif beside(run, ".failed").exists():
-            state = "failed"
-        else:
-            state = "interrupted" if folder(run).exists() else "not started"
-        counts[state] += 1
-        if state == "failed":
-            print(failure(run))
-        elif state not in ("done", "not started"):
-            print(f"{run.name}: {state}, {steps_done(run)} of {run.flags['total_timesteps']} steps")
-    print(f"{len(runs)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
+        found = state(run)
+        if found not in ("done", "damaged", "running") and run.name in there:
+            found = f"{there[run.name]} in Slurm"
+        counts[found] += 1
+        if found in TROUBLE:
+            print(TROUBLE[found](run))
+        elif found not in ("done", "not started"):
+            print(f"{run.name}: {found}, {steps_done(run)} of {run.flags['total_timesteps']} steps")
+    print(f"{len(runs)} runs: " + ", ".join(f"{count} {found}" for found, count in counts.items()))
 
 
 def parse_seeds(words: list[str]) -> list[int]:
@@ -376,27 +363,37 @@ def parse_seeds(words: list[str]) -> list[int]:
     return list(dict.fromkeys(seeds))
 
 
-def check_existing(runs: list[Run]) -> None:
-    """Raises InputError at a CSV that is not whole, or was made with other arguments than the suite's."""
+def check_entries(runs: list[Run]) -> None:
+    """Raises InputError where an entry of suites.py names a script that is not there, or a flag it does not have."""
+    scripts = {records.script_path(run): run for run in runs}
+    for path, run in scripts.items():
+        if not path.is_file():
+            raise InputError(f"suites.py: {run.variant} on {run.env_id}: there is no script {path}")
+    texts = {path: path.read_text() for path in scripts}
+    arguments = {
+        path: set(re.findall(r"^ +(\w+):", text, re.M)) for path, text in texts.items() if "class Args" in text
+    }
     for run in runs:
-        if csv_path(run).exists():
-            record = records.read_csv(csv_path(run), run.suite)
-            if changed := records.difference(run, record):
-                raise InputError(f"{csv_path(run)} was made with other arguments: {changed}; remove it to run it again")
+        path = records.script_path(run)
+        if path in arguments and (unknown := run.flags.keys() - arguments[path]):
+            raise InputError(
+                f"suites.py: {run.variant} on {run.env_id}: {path.name} has no argument {', '.join(sorted(unknown))}"
+            )
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("suite", help="table2, figure1, leave_one_out or smoke")
+    parser.add_argument("suite", help=", ".join(SUITES))
     parser.add_argument("--envs", nargs="+", help="only these environments")
     parser.add_argument("--variants", nargs="+", help="only these variants")
     parser.add_argument("--seeds", nargs="+", help="these seeds instead of the suite's: 1-3, or 1 2 5")
     parser.add_argument("--timesteps", type=int, help="steps of every run; results go to SUITE-TIMESTEPS")
     parser.add_argument("--workers", type=int, default=cores, help="processes at once (default: cores, %(default)s)")
     parser.add_argument("--retry-failed", action="store_true", help="try failed runs again")
-    parser.add_argument("--dry-run", "--commands", action="store_true", help="print the commands, run nothing")
+    parser.add_argument("--dry-run", action="store_true", help="print each run's training command, run nothing")
     parser.add_argument("--status", action="store_true", help="say how far every run is")
     parser.add_argument("--engine", choices=("local", "slurm"), default="local")
     slurm = parser.add_argument_group("with --engine slurm")
@@ -414,12 +411,19 @@ def main() -> int:
     try:
         if options.workers < 1:
             raise InputError("--workers must be at least 1")
+        if wrong := [option for option in options.slurm_options if not re.fullmatch("[^=]+=.*", option)]:
+            raise InputError(f"--slurm-options: {wrong[0]} is not of the form NAME=VALUE")
         seeds = parse_seeds(options.seeds) if options.seeds else None
         runs = select(options.suite, options.envs, options.variants, seeds, options.timesteps)
+        check_entries(runs)
+        if options.dry_run or options.status:
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends this silently
         if options.dry_run:
-            print("\n".join(shlex.join(first_command(run)) for run in runs))
+            for run in runs:
+                print(shlex.join(records.command(run)))
+                if state(run) == "damaged":
+                    print(f"run.py: {complaint(run)}", file=sys.stderr)
             return 0
-        check_existing(runs)
         if options.status:
             print_status(runs)
             return 0

@@ -2,8 +2,24 @@
 
 Nothing here relies on a default of the scripts. The hyperparameters are the paper's (its authors' released
 configurations); where those set a bound to "none", it is `inf` here.
+
+A variant, a script or a task of your own is an entry in SUITES and nothing else:
+
+    "mine": {
+        "seeds": (1, 2, 3),
+        "cells": {
+            "HalfCheetah-v5": {
+                "clip_0.1": PPO | {"policy_lr": 3e-4, "value_lr": 2.5e-4, "clip_coef": 0.1},
+                "my_ppo_m": PPO_M | {"script": "my_ppo_m", "policy_lr": 3e-4, "value_lr": 2.5e-4},
+            },
+        },
+    },
+
+`script` is a file in the project's folder, or a path; it takes the flags of an entry and leaves args.json and
+history.jsonl behind as the four scripts do. A flag that an entry leaves out is the script's default.
 """
 
+import re
 from itertools import product
 from math import inf
 from typing import NamedTuple
@@ -29,6 +45,7 @@ COMMON = {
     "bootstrap_truncated": False,
     "clip_actions": False,
     "heldout_every": 0,
+    "compile": False,
 }
 PPO_M = COMMON | {"script": "ppo_m", "clip_coef": 0.2, "ent_coef": 0.0}
 TRPO = COMMON | {
@@ -132,11 +149,11 @@ def with_flags(rows: dict[str, dict], **flags) -> dict[str, dict]:
     return {variant: row | flags for variant, row in rows.items()}
 
 
-# suite -> kind of report, seeds by default, environment -> variant -> flags
+# suite -> kind of report ("table" where it is left out), seeds by default, environment -> variant -> flags
 SUITES = {
     "table2": {
         "report": "table",
-        "seeds": (1, 2, 3),
+        "seeds": tuple(range(1, 11)),  # fixed before any of 4 to 10 was run
         "cells": {env_id: with_flags(rows, heldout_every=5) for env_id, rows in PAPER_ROWS.items()},
     },
     "figure1": {
@@ -157,6 +174,9 @@ SUITES = {
 }
 
 
+NEEDED = ("script", "total_timesteps", "num_envs", "num_steps")  # by the runner, in every entry
+
+
 class Run(NamedTuple):
     """One training run of a suite. `suite` names its folder; with narrowed steps it is SUITE-STEPS."""
 
@@ -169,7 +189,8 @@ class Run(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.env_id}__{self.variant}__{self.seed}"
+        """A name for its folder and files; what no file should have in its name (`my_package:MyEnv-v0`) becomes _."""
+        return re.sub(r"[^\w.-]", "_", f"{self.env_id}__{self.variant}__{self.seed}")
 
 
 class InputError(ValueError):
@@ -194,14 +215,13 @@ def select(suite: str, envs=None, variants=None, seeds=None, timesteps: int | No
     variants = choose("variant", variants, names)
     runs = []
     for env_id in choose("environment", envs, list(cells)):
-        for seed in SUITES[suite]["seeds"] if seeds is None else seeds:
+        for seed in SUITES[suite].get("seeds", (1, 2, 3)) if seeds is None else seeds:
             for variant in (name for name in variants if name in cells[env_id]):
-                flags = dict(cells[env_id][variant])
-                script = flags.pop("script")
-                if timesteps:
-                    flags["total_timesteps"] = timesteps
-                runs.append(Run(folder, env_id, variant, seed, script, flags))
-    for run in runs[:1]:
-        if (least := run.flags["num_envs"] * run.flags["num_steps"]) > run.flags["total_timesteps"]:
-            raise InputError(f"--timesteps must be at least one iteration, {least}")
+                flags = cells[env_id][variant] | ({"total_timesteps": timesteps} if timesteps else {})
+                if lacking := [name for name in NEEDED if name not in flags]:
+                    raise InputError(f"suites.py: {variant} on {env_id} in {suite} lacks {', '.join(lacking)}")
+                least = flags["num_envs"] * flags["num_steps"]
+                if flags["total_timesteps"] < least:
+                    raise InputError(f"--timesteps must be at least one iteration, {least}")
+                runs.append(Run(folder, env_id, variant, seed, flags.pop("script"), flags))
     return runs

@@ -1,11 +1,13 @@
 """benchmark/run.py: against a stub of a training script, in a copy of the folder, and against the real four."""
 
+import contextlib
 import dataclasses
 import errno
 import fcntl
 import importlib
 import json
 import os
+import pty
 import random
 import re
 import shlex
@@ -13,141 +15,26 @@ import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from math import inf
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import tyro
+from conftest import ROOT, SCRIPTS, STUB_SUITES, call_runner, make_project, results, start_runner, starts
 
-ROOT = Path(__file__).resolve().parents[1]
-SCRIPTS = ("ppo_continuous", "ppo_m", "trpo_continuous", "trpo_plus")
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmark")]
+sys.path.insert(0, str(ROOT / "benchmark"))
 
 import records  # noqa: E402
 import run as runner  # noqa: E402
 import suites  # noqa: E402
 
-# A training script in miniature: same folder, checkpoint, flags and exit statuses, with numbers that depend on the seed
-# and the iteration alone. It writes what PyTorch can load without importing PyTorch, says when it starts, complains if
-# it is not alone on its run, and crashes while there is a file `broken`. TORCH stands in for PyTorch in the runner, to
-# save the seconds of its import; the smoke suite is run with the real one.
-STUB = """
-import fcntl, hashlib, json, os, pickle, signal, sys, time, zipfile
-from pathlib import Path
-
-def stop(number, frame):
-    raise KeyboardInterrupt(number)
-
-signal.signal(signal.SIGTERM, stop)
-words = [word for word in sys.argv[1:] if word != "--no-progress"]
-flags = {k[2:].replace("-", "_"): v for k, v in zip(words[::2], words[1::2])}
-if Path("broken").exists():
-    print("first line\\nall is broken")
-    sys.exit(2)
-if "resume" in flags:
-    run = Path(flags["resume"])
-    with zipfile.ZipFile(run / "checkpoint.pt") as file:
-        saved = pickle.loads(file.read("checkpoint/data.pkl"))
-    args, history = saved["args"], saved["history"]
-else:
-    run = Path(flags.pop("runs_dir"), flags.pop("run_name"))
-    args = {k: v if k in ("env_id", "kind") else float(v) if k == "delay" else int(v) for k, v in flags.items()}
-    history = []
-    if run.exists():
-        sys.exit(2)
-    run.mkdir(parents=True)
-    sha256 = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    (run / "args.json").write_text(json.dumps({"script": "stub", "sha256": sha256, "versions": {"stub": "1"}}))
-guard = open(str(run) + ".guard", "w")
-with open("starts", "a") as file:
-    file.write(f"{os.getpid()} {run.name} {len(history)}\\n")
-try:
-    fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
-except BlockingIOError:
-    Path("two_at_once").write_text(run.name)
-
-def save():
-    with zipfile.ZipFile(run / "checkpoint.tmp", "w") as file:
-        file.writestr("checkpoint/data.pkl", pickle.dumps({"script": "stub", "args": args, "history": history}, 2))
-        file.writestr("checkpoint/version", "3\\n")
-    os.replace(run / "checkpoint.tmp", run / "checkpoint.pt")
-
-try:
-    save()
-    for i in range(len(history) + 1, args["total_timesteps"] // args["num_steps"] + 1):
-        time.sleep(args["delay"])
-        if args["kind"] == "crash" and i == 3:
-            raise SystemExit("stub.py: error: iteration 3: loss is not finite")
-        row = {"iteration": i, "global_step": i * args["num_steps"], "trust_region/mean_kl": 1 / (i + args["seed"])}
-        row |= {"trust_region/max_ratio": 1.5, "charts/SPS": 100.0}
-        if i % 2 == 0:
-            row["charts/episodic_return"] = float(i * args["seed"])
-        history.append(row)
-        save()
-except KeyboardInterrupt as error:
-    sys.exit(128 + error.args[0])
-"""
-TORCH = """
-import pickle, zipfile
-
-def load(path, weights_only):
-    with zipfile.ZipFile(path) as file:
-        return pickle.loads(file.read("checkpoint/data.pkl"))
-"""
-STUB_SUITE = """
-FLAGS = {"script": "stub", "total_timesteps": 100, "num_envs": 1, "num_steps": 10, "heldout_every": 0, "delay": %s}
-SUITES = {
-    "stub": {
-        "report": "table",
-        "seeds": (1, 2, 3),
-        "cells": {"Stub-v0": {"ppo": FLAGS | {"kind": "ok"}, "trpo": FLAGS | {"kind": "ok"}}},
-    },
-    "crashing": {
-        "report": "table",
-        "seeds": (1, 2),
-        "cells": {"Stub-v0": {"ppo": FLAGS | {"kind": "ok"}, "trpo": FLAGS | {"kind": "crash"}}},
-    },
-}
-"""
-
 
 @pytest.fixture
 def project(tmp_path):
-    """A folder with benchmark/, the stub and its suites."""
     return make_project(tmp_path)
-
-
-def make_project(path: Path, delay=0.02) -> Path:
-    path.mkdir(exist_ok=True)
-    (path / "benchmark").mkdir()
-    for file in (ROOT / "benchmark").glob("*.py"):
-        shutil.copy(file, path / "benchmark")
-    (path / "stub.py").write_text(STUB)
-    (path / "benchmark" / "torch.py").write_text(TORCH)
-    with open(path / "benchmark" / "suites.py", "a") as file:
-        file.write(STUB_SUITE % delay)
-    return path
-
-
-def start(project: Path, *words) -> subprocess.Popen:
-    command = [sys.executable, str(project / "benchmark" / "run.py"), *map(str, words)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=project)
-
-
-def call(project: Path, *words) -> tuple[int, str]:
-    """Runs the runner to its end: exit status and all it printed."""
-    process = start(project, *words)
-    output, _ = process.communicate(timeout=1200)
-    return process.returncode, output
-
-
-def results(project: Path, suite="stub") -> dict[str, str]:
-    return {path.name: path.read_text() for path in (project / "benchmark/results" / suite).iterdir()}
-
-
-def starts(project: Path) -> list[list[str]]:
-    return [line.split() for line in (project / "starts").read_text().splitlines()]
 
 
 def wait_for(condition, process: subprocess.Popen, seconds=600) -> None:
@@ -163,7 +50,7 @@ def wait_for(condition, process: subprocess.Popen, seconds=600) -> None:
 def undisturbed(tmp_path_factory) -> dict[str, str]:
     """The CSVs of the stub suite when nothing happens to it."""
     project = make_project(tmp_path_factory.mktemp("undisturbed") / "p")
-    assert call(project, "stub", "--workers", 3)[0] == 0
+    assert call_runner(project, "stub", "--workers", 3)[0] == 0
     return results(project)
 
 
@@ -171,12 +58,13 @@ def undisturbed(tmp_path_factory) -> dict[str, str]:
 
 
 def test_every_training_flag_of_every_run_is_explicit_and_read_back_by_its_script():
-    not_training = {"env_id", "seed", "runs_dir", "run_name", "resume", "evaluate", "episodes", "stochastic", "video"}
+    not_training = {"env_id", "seed", "runs_dir", "run_name", "resume", "progress"}
+    not_training |= {"evaluate", "episodes", "stochastic", "video", "max_episode_steps"}
     parsed = set()
     for suite in suites.SUITES:
         for run in suites.select(suite, seeds=[7]):
             module = importlib.import_module(run.script)
-            fields = {field.name for field in dataclasses.fields(module.Args)} - not_training - {"progress"}
+            fields = {field.name for field in dataclasses.fields(module.Args)} - not_training
             assert set(run.flags) == fields, run.name
             if suite != "figure1" or (run.script, suite) not in parsed:  # parsing 128 variants would take too long
                 parsed.add((run.script, suite))
@@ -232,6 +120,7 @@ def test_table2_has_the_released_hyperparameters(line):
 
 
 def test_sizes_of_the_suites():
+    assert len(suites.select("table2")) == 150
     assert len(suites.select("table2", seeds=range(80))) == 1200
     assert len(suites.select("figure1")) == 640
     assert len(suites.select("leave_one_out")) == 3 * 10 * 3
@@ -247,23 +136,88 @@ def test_sizes_of_the_suites():
 
 
 def test_dry_run_prints_one_pasteable_command_a_line(project):
-    status, output = call(project, "stub", "--dry-run", "--seeds", "2-3", "--variants", "trpo")
+    status, output = call_runner(project, "stub", "--dry-run", "--seeds", "2-3", "--variants", "trpo")
     assert status == 0 and len(output.splitlines()) == 2
-    subprocess.run(output.splitlines()[0].replace("python", sys.executable, 1), shell=True, cwd=project, check=True)
-    assert call(project, "stub", "--seeds", 2, "--variants", "trpo")[0] == 0  # what was pasted counts
-    assert [line[1:] for line in starts(project)] == [["Stub-v0__trpo__2", "0"]]
+    line = output.splitlines()[0]
+    assert line == (
+        "python stub.py --env-id Stub-v0 --seed 2 --total-timesteps 100 --num-envs 1 --num-steps 10 --heldout-every 0 "
+        "--delay 0.02 --kind ok"
+    )
+    subprocess.run(line.replace("python", sys.executable, 1), shell=True, cwd=project, check=True)
+    assert (project / "runs/unnamed/history.jsonl").exists() and not (project / "benchmark/runs").exists()
+
+
+def test_dry_run_and_status_end_silently_in_head(project):
+    for words in ("--dry-run --seeds 1-5000", "--status --seeds 1-5000"):
+        command = f"{sys.executable} benchmark/run.py stub {words} | head -n 1"
+        done = subprocess.run(command, shell=True, cwd=project, capture_output=True, text=True)
+        assert len(done.stdout.splitlines()) == 1 and done.stderr == "", words
+
+
+OWN = """
+SUITES["mine"] = {
+    "seeds": [4],
+    "cells": {
+        "my_package.envs:Mine-v0": {
+            "changed": FLAGS | {"kind": "ok", "script": "mine/my_stub"},
+            "slower": FLAGS | {"kind": "ok", "delay": 0.03},
+        },
+    },
+}
+"""
+
+
+def test_a_users_own_variant_script_and_environment_are_one_entry(project):
+    with open(project / "benchmark/suites.py", "a") as file:
+        file.write(OWN)
+    (project / "mine").mkdir()
+    (project / "mine/my_stub.py").write_text((project / "stub.py").read_text().replace("10 == 0", "2 == 0"))
+    assert call_runner(project, "mine", "--status") == (0, "2 runs: 2 not started\n")
+    output = call_runner(project, "mine", "--dry-run", "--variants", "changed")[1]
+    assert output.startswith("python mine/my_stub.py --env-id my_package.envs:Mine-v0 --seed 4 --total-timesteps 100 ")
+    assert call_runner(project, "mine")[0] == 0
+    assert call_runner(project, "mine", "--status") == (0, "2 runs: 2 done\n")
+    path = project / "benchmark/results/mine/my_package.envs_Mine-v0__changed__4.csv"
+    record = records.read_csv(path, "mine")
+    assert record[:3] == ("my_package.envs:Mine-v0", "changed", 4) and record.about["script"] == "my_stub"
+    assert len(record.history["iteration"]) == 10
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        (
+            '"mine/my_stub"',
+            '"my_stubb"',
+            "changed on my_package.envs:Mine-v0: there is no script {project}/my_stubb.py",
+        ),
+        ('"delay": 0.03', '"delai": 0.03', "slower on my_package.envs:Mine-v0: stub.py has no argument delai"),
+        (
+            'FLAGS | {"kind": "ok", "delay": 0.03}',
+            '{"script": "stub", "num_envs": 1}',
+            "slower on my_package.envs:Mine-v0 in mine lacks total_timesteps, num_steps",
+        ),
+    ],
+)
+def test_a_wrong_entry_is_one_line(project, old, new, message):
+    (project / "mine").mkdir()
+    shutil.copy(project / "stub.py", project / "mine/my_stub.py")
+    with open(project / "benchmark/suites.py", "a") as file:
+        file.write(OWN.replace(old, new))
+    assert call_runner(project, "mine") == (2, f"run.py: error: suites.py: {message.format(project=project)}\n")
 
 
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["tabel2"], "unknown suite tabel2; there are stub, crashing"),
+        (["tabel2"], "unknown suite tabel2; there are table2, figure1, leave_one_out, smoke, stub, crashing"),
         (["stub", "--variants", "ppp"], "unknown variant ppp; there are ppo, trpo"),
         (["stub", "--envs", "Stub-v1"], "unknown environment Stub-v1; there are Stub-v0"),
         (["stub", "--seeds", "one"], "--seeds: one is neither a seed nor a range such as 1-3"),
         (["stub", "--seeds", "3-1"], "--seeds names no seed"),
         (["stub", "--timesteps", "5"], "--timesteps must be at least one iteration, 10"),
         (["stub", "--workers", "0"], "--workers must be at least 1"),
+        (["stub", "--slurm-options", "a=1", "account"], "--slurm-options: account is not of the form NAME=VALUE"),
         pytest.param(
             ["stub", "--engine", "slurm"],
             "--engine slurm: there is no sbatch on this machine",
@@ -272,87 +226,155 @@ def test_dry_run_prints_one_pasteable_command_a_line(project):
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(project, words, message):
-    assert call(project, *words) == (2, f"run.py: error: {message}\n")
+    assert call_runner(project, *words) == (2, f"run.py: error: {message}\n")
     assert not (project / "benchmark/runs").exists() and not (project / "benchmark/results").exists()
+
+
+def test_what_slurm_refuses_is_one_line(project):
+    refusal = "sbatch: error: invalid partition specified: nope\\nsbatch: error: Batch job submission failed"
+    for name, line in {"sbatch": f"printf '{refusal}\\n' >&2; exit 1", "srun": "exit 1"}.items():
+        (project / name).write_text(f"#!/bin/sh\n{line}\n")
+        (project / name).chmod(0o755)
+    path = {"env": os.environ | {"PATH": f"{project}:{os.environ['PATH']}"}}
+    status, output = call_runner(project, "stub", "--engine", "slurm", "--partition", "nope", **path)
+    assert status == 2 and len(output.splitlines()) == 1
+    assert "--engine slurm: " in output and "invalid partition specified: nope sbatch: error: Batch job" in output
+
+
+def test_what_smoke_leaves_is_ignored_by_git(tmp_path):
+    shutil.copy(ROOT / ".gitignore", tmp_path)
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    left = ["runs/smoke/x.log", "results/smoke/x.csv", "results/smoke-4096/x.csv", "results/smoke.md"]
+    left = [f"benchmark/{path}" for path in [*left, "results/smoke_curves.png", "results/smoke_curves.svg"]]
+    kept = ["benchmark/results/table2/x.csv", "benchmark/results/table2.md", "benchmark/results/speed.csv"]
+    asked = ["git", "-C", str(tmp_path), "check-ignore", *left, *kept]
+    assert subprocess.run(asked, capture_output=True, text=True).stdout.split() == left
 
 
 # ---- the local engine
 
 
 def test_runs_all_then_nothing(project, undisturbed):
-    status, output = call(project, "stub", "--workers", 3)
+    status, output = call_runner(project, "stub", "--workers", 3)
     assert status == 0 and "6 of 6 runs done" in output
     assert len(starts(project)) == 6
     assert results(project) == undisturbed
-    status, output = call(project, "stub")
-    assert (status, output) == (0, "6 of 6 runs done\n") and len(starts(project)) == 6
-    assert call(project, "stub", "--status") == (0, "6 runs: 6 done\n")
-    assert call(project, "stub", "--timesteps", 20, "--seeds", 1)[0] == 0  # goes to a folder of its own
+    status, output = call_runner(project, "stub")
+    assert status == 0 and len(starts(project)) == 6
+    said, anew = output.splitlines()
+    assert said.startswith(
+        "6 of 6 runs are done already, their results are in benchmark/results/stub (in a fresh clone"
+    )
+    subprocess.run(anew.partition(": ")[2], shell=True, check=True)  # the command that it gives
+    assert call_runner(project, "stub")[0] == 0 and len(starts(project)) == 7
+    assert results(project) == undisturbed
+    assert call_runner(project, "stub", "--status") == (0, "6 runs: 6 done\n")
+    assert call_runner(project, "stub", "--timesteps", 20, "--seeds", 1)[0] == 0  # goes to a folder of its own
     assert sorted(results(project, "stub-20")) == ["Stub-v0__ppo__1.csv", "Stub-v0__trpo__1.csv"]
     assert results(project) == undisturbed
 
 
-def test_csv_tells_where_it_comes_from(undisturbed):
+def test_csv_tells_where_it_comes_from(undisturbed, tmp_path):
     text = undisturbed["Stub-v0__trpo__3.csv"]
     lines = text.splitlines()
     header = json.loads("".join(line[2:] for line in lines if line.startswith("#")))
     assert header["command"].startswith("python stub.py --env-id Stub-v0 --seed 3 --total-timesteps 100 ")
     assert header["suite"] == "stub" and header["variant"] == "trpo" and header["seed"] == 3
     assert header["iterations"] == 10 and header["wall_seconds"] == 1.0 and header["cpu"]
-    assert re.fullmatch("[0-9a-f]{64}", header["sha256"]) and header["versions"]["stub"] == "1"
+    assert re.fullmatch("[0-9a-f]{64}", header["sha256"]) and header["versions"] == {"python": "3", "stub": "1"}
+    assert re.fullmatch("[0-9a-f]{64}", header["algorithm_sha256"]) and header["algorithm_sha256"] != header["sha256"]
     rows = [line for line in lines if not line.startswith("#")]
     assert rows[0] == (
         "iteration,global_step,trust_region/mean_kl,trust_region/max_ratio,charts/SPS,charts/episodic_return"
     )
     assert rows[1:3] == ["1,10,0.25,1.5,100,", "2,20,0.2,1.5,100,6"]  # no episode ended in the first
     assert len(rows) == 11 and str(Path.home()) not in text and "/tmp" not in text
+    (tmp_path / "x.csv").write_text(text)
+    frame = pd.read_csv(tmp_path / "x.csv", comment="#")
+    assert len(frame) == 10 and frame["trust_region/max_ratio"][4] == inf
 
 
 def test_failed_runs_are_reported_with_their_log_and_retried_on_request(project):
-    status, output = call(project, "crashing")
+    status, output = call_runner(project, "crashing")
     assert status == 1 and "2 of 4 runs done, 2 failed" in output
     assert sorted(results(project, "crashing")) == ["Stub-v0__ppo__1.csv", "Stub-v0__ppo__2.csv"]
     assert output.count("stub.py: error: iteration 3: loss is not finite") == 2
     before = len(starts(project))
-    status, output = call(project, "crashing")
+    status, output = call_runner(project, "crashing")
     assert status == 1 and output.count("loss is not finite") == 2 and len(starts(project)) == before
-    assert "4 runs: 2 done, 2 failed" in call(project, "crashing", "--status")[1]
-    status, output = call(project, "crashing", "--retry-failed", "--seeds", 1)
+    assert "4 runs: 2 done, 2 failed" in call_runner(project, "crashing", "--status")[1]
+    status, output = call_runner(project, "crashing", "--retry-failed", "--seeds", 1)
     assert status == 1 and starts(project)[before:] == [[starts(project)[-1][0], "Stub-v0__trpo__1", "2"]]
 
 
 def test_a_script_that_crashes_at_once(project, undisturbed):
     (project / "broken").touch()
-    status, output = call(project, "stub", "--workers", 3)
+    status, output = call_runner(project, "stub", "--workers", 3)
     assert status == 1 and "0 of 6 runs done, 6 failed" in output and output.count("    all is broken") == 6
     (project / "broken").unlink()
-    assert call(project, "stub")[0] == 1
-    assert call(project, "stub", "--workers", 3, "--retry-failed")[0] == 0
+    assert call_runner(project, "stub")[0] == 1
+    assert call_runner(project, "stub", "--workers", 3, "--retry-failed")[0] == 0
     assert results(project) == undisturbed
 
 
-@pytest.mark.parametrize("damage", ["truncated checkpoint", "no checkpoint", "no args.json", "other script"])
+def test_a_script_that_ends_early_is_no_finished_run(project):
+    path = project / "benchmark/suites.py"
+    path.write_text(path.read_text().replace('"kind": "crash"', '"kind": "short"'))
+    status, output = call_runner(project, "crashing", "--seeds", 1)
+    assert status == 1 and "1 of 2 runs done, 1 failed" in output
+    assert "failed, exit status 0, but ValueError: history.jsonl holds 2 of 10 iterations" in output
+
+
+DAMAGE = ["truncated checkpoint", "no checkpoint", "no args.json", "other algorithm", "other arguments"]
+
+
+@pytest.mark.parametrize("damage", [*DAMAGE, "other lower floor", "half a line of history"])
 def test_what_cannot_be_resumed_starts_anew(tmp_path, undisturbed, damage):
     project = make_project(tmp_path, delay=0.1)
     words = ["stub", "--seeds", 1, "--variants", "ppo"]
-    process = start(project, *words)
+    process = start_runner(project, *words)
     path = project / "benchmark/runs/stub/Stub-v0__ppo__1"
-    wait_for((path / "checkpoint.pt").exists, process)
-    time.sleep(0.1)
+    wait_for(lambda: (path / "history.jsonl").exists() and (path / "history.jsonl").stat().st_size, process)
     process.send_signal(signal.SIGINT)
-    assert process.wait() == 130 and "interrupted" in call(project, *words, "--status")[1]
+    assert process.wait() == 130 and "interrupted" in call_runner(project, *words, "--status")[1]
+    text = (project / "stub.py").read_text()
     if damage == "truncated checkpoint":
         with open(path / "checkpoint.pt", "r+b") as file:
             file.truncate(100)
-    elif damage == "other script":
-        with open(project / "stub.py", "a") as file:
-            file.write("# another version\n")
+    elif damage == "other algorithm":
+        (project / "stub.py").write_text(text.replace("class Args:", "class Args:  # another"))
+    elif damage == "other lower floor":
+        (project / "stub.py").write_text(text + "# another\n")
+    elif damage == "other arguments":
+        (path / "args.json").write_text((path / "args.json").read_text().replace('"num_steps": 10', '"num_steps": 9'))
+    elif damage == "half a line of history":
+        with open(path / "history.jsonl", "a") as file:
+            file.write('{"iteration": 1')
     else:
         (path / {"no checkpoint": "checkpoint.pt", "no args.json": "args.json"}[damage]).unlink()
-    status, output = call(project, *words)
-    assert status == 0 and "starts anew" in output
-    assert [line[2] for line in starts(project)] == ["0", "0"]
+    status, output = call_runner(project, *words)
+    assert status == 0 and ("starts anew" in output) == (damage in DAMAGE)
+    first, second = (int(line[2]) for line in starts(project))
+    assert first == 0 and (second == 0) == (damage in DAMAGE)
     assert values(results(project)).items() <= values(undisturbed).items()
+
+
+@pytest.mark.parametrize("changed", ["", "# another version\n"])
+def test_half_a_run_of_before_there_was_a_hash_of_the_algorithm_needs_the_same_script(tmp_path, changed):
+    project = make_project(tmp_path, delay=0.1)
+    words = ["stub", "--seeds", 1, "--variants", "ppo"]
+    process = start_runner(project, *words)
+    path = project / "benchmark/runs/stub/Stub-v0__ppo__1"
+    wait_for(lambda: (path / "history.jsonl").exists() and (path / "history.jsonl").stat().st_size, process)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    about = json.loads((path / "args.json").read_text())
+    del about["algorithm_sha256"]
+    (path / "args.json").write_text(json.dumps(about))
+    with open(project / "stub.py", "a") as file:
+        file.write(changed)
+    status, output = call_runner(project, *words)
+    assert status == 0 and ("starts anew" in output) == (starts(project)[1][2] == "0") == bool(changed)
 
 
 def test_waits_for_a_run_that_somebody_else_trains(project):
@@ -360,17 +382,44 @@ def test_waits_for_a_run_that_somebody_else_trains(project):
     (project / "benchmark/runs/stub").mkdir(parents=True)
     with open(project / "benchmark/runs/stub/Stub-v0__ppo__1.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        process = start(project, *words, "--workers", 1)
+        process = start_runner(project, *words, "--workers", 1)
         wait_for((project / "benchmark/results/stub/Stub-v0__trpo__1.csv").exists, process)  # takes another meanwhile
-        assert "Stub-v0__ppo__1: running, 0 of 100 steps" in call(project, *words, "--status")[1]
+        assert "Stub-v0__ppo__1: running, 0 of 100 steps" in call_runner(project, *words, "--status")[1]
         assert process.poll() is None and len(starts(project)) == 1
     output, _ = process.communicate(timeout=600)
     assert process.returncode == 0 and "Stub-v0__ppo__1: another process trains it" in output
     assert len(starts(project)) == 2
 
 
+def test_leaves_alone_what_somebody_started_without_a_runner(tmp_path, undisturbed):
+    project = make_project(tmp_path, delay=0.2)
+    words = ["stub", "--seeds", 1, "--variants", "ppo"]
+    command = call_runner(project, *words, "--dry-run")[1].strip().replace("python", sys.executable, 1)
+    where = " --runs-dir benchmark/runs/stub --run-name Stub-v0__ppo__1"
+    child = subprocess.Popen(shlex.split(command + where), cwd=project)
+    wait_for((project / "starts").exists, child)
+    assert "Stub-v0__ppo__1: running" in call_runner(project, *words, "--status")[1]
+    status, output = call_runner(project, *words)
+    assert child.wait() == 0 and status == 0 and "another process trains it" in output
+    assert [line[2] for line in starts(project)] == ["0", "10"]  # the second only says that it is finished
+    assert values(results(project)).items() <= values(undisturbed).items()
+
+
+def test_the_bar_ends_at_100_percent(project):
+    reader, writer = pty.openpty()
+    termios.tcsetwinsize(writer, (24, 100))
+    process = start_runner(project, "stub", "--seeds", 1, stderr=writer)
+    os.close(writer)
+    shown = b""
+    with contextlib.suppress(OSError):  # a terminal's way to say that the other side has closed it
+        while True:
+            shown += os.read(reader, 4096)
+    os.close(reader)
+    assert process.wait() == 0 and re.findall(rb"(\d+)%", shown)[-1] == b"100"
+
+
 def test_two_runners_share_the_work(project, undisturbed):
-    processes = [start(project, "stub", "--workers", 2) for _ in range(2)]
+    processes = [start_runner(project, "stub", "--workers", 2) for _ in range(2)]
     assert [process.wait(timeout=600) for process in processes] == [0, 0]
     assert results(project) == undisturbed
     assert len(starts(project)) == 6 and not (project / "two_at_once").exists()
@@ -379,16 +428,17 @@ def test_two_runners_share_the_work(project, undisturbed):
 @pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupting_stops_children_and_the_same_command_goes_on(tmp_path, undisturbed, number, status):
     project = make_project(tmp_path, delay=0.2)
-    process = start(project, "stub", "--workers", 2)
+    process = start_runner(project, "stub", "--workers", 2)
     wait_for(lambda: len(list(project.glob("benchmark/runs/stub/*/checkpoint.pt"))) == 2, process)
     time.sleep(0.5)
     process.send_signal(number)
+    process.send_signal(number)  # as the impatient do
     output, _ = process.communicate(timeout=600)
     assert process.returncode == status
     assert f"interrupted; to go on: python {project}/benchmark/run.py stub --workers 2" in output
     children = [int(pid) for pid, *_ in starts(project)]
     assert len(children) == 2 and not any(is_alive(pid) for pid in children)
-    assert call(project, "stub", "--workers", 6)[0] == 0
+    assert call_runner(project, "stub", "--workers", 6)[0] == 0
     assert sum(int(done) > 0 for _, _, done in starts(project)[2:]) == 2  # both resumed
     assert values(results(project)) == values(undisturbed)
 
@@ -410,7 +460,7 @@ def values(csvs: dict[str, str]) -> dict[str, list[str]]:
 def test_killing_the_runner_at_random_moments_changes_nothing(tmp_path, undisturbed, luck):
     project, chance = make_project(tmp_path, delay=0.15), random.Random(luck)
     for _ in range(4):
-        process = start(project, "stub", "--workers", 2)
+        process = start_runner(project, "stub", "--workers", 2)
         time.sleep(chance.uniform(0.3, 2.5))
         process.kill()
         process.wait()
@@ -418,28 +468,40 @@ def test_killing_the_runner_at_random_moments_changes_nothing(tmp_path, undistur
             for pid, *_ in starts(project):
                 if is_alive(int(pid)) and b"stub.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     os.kill(int(pid), signal.SIGKILL)
-    assert call(project, "stub", "--workers", 3)[0] == 0
+    assert call_runner(project, "stub", "--workers", 3)[0] == 0
     assert values(results(project)) == values(undisturbed)
     assert not (project / "two_at_once").exists()
+
+
+def test_a_child_keeps_its_run_locked_from_its_very_start(project):
+    """The runner is killed while the script still imports, so that neither its folder nor its own lock is there."""
+    words = ["stub", "--seeds", 1, "--variants", "ppo"]
+    process = start_runner(project, *words, env=os.environ | {"STUB_IMPORTS": "3"})
+    wait_for((project / "benchmark/runs/stub/Stub-v0__ppo__1.log").exists, process)
+    time.sleep(0.3)
+    process.kill()
+    status, output = call_runner(project, *words)
+    assert status == 0 and "Stub-v0__ppo__1: another process trains it" in output
+    assert [line[2] for line in starts(project)] == ["0", "10"]  # the second only finds that it is finished
 
 
 def test_a_child_killed_by_a_signal_is_resumed_by_the_next_call(tmp_path, undisturbed):
     project = make_project(tmp_path, delay=0.15)
     words = ["stub", "--seeds", 1, "--variants", "ppo"]
-    process = start(project, *words)
+    process = start_runner(project, *words)
     wait_for((project / "starts").exists, process)
     time.sleep(0.5)
     os.kill(int(starts(project)[0][0]), signal.SIGKILL)
     output, _ = process.communicate(timeout=600)
     assert process.returncode == 1 and "0 of 1 runs done, 1 stopped" in output
-    assert call(project, *words)[0] == 0 and int(starts(project)[1][2]) > 0
+    assert call_runner(project, *words)[0] == 0 and int(starts(project)[1][2]) > 0
     assert values(results(project)).items() <= values(undisturbed).items()
 
 
 @pytest.fixture
 def here(project, monkeypatch):
     """The stub project, for calls within this process."""
-    exec(STUB_SUITE % 0.0, namespace := {})
+    exec(STUB_SUITES % 0.0, namespace := {"SUITES": {}})
     monkeypatch.setattr(records, "ROOT", project)
     monkeypatch.setattr(suites, "SUITES", namespace["SUITES"])
     return project
@@ -457,19 +519,43 @@ def test_a_full_disk_while_exporting_loses_nothing(here, monkeypatch, capsys):
     assert capsys.readouterr().out.count("No space left on device; nothing is lost") == 2
     assert not list((here / "benchmark/results/stub").iterdir())
     assert runner.run_local(runs, 2, False) == 0
-    assert len(starts(here)) == 2 and len(results(here)) == 2
+    assert [line[2] for line in starts(here)[2:]] == ["10", "10"] and len(results(here)) == 2  # nothing trained twice
 
 
-def test_a_csv_that_is_not_whole_or_not_the_suites_is_refused(project):
-    assert call(project, "stub", "--seeds", 1)[0] == 0
+@pytest.mark.parametrize(
+    "spoil, message",
+    [
+        (lambda text: text[:-20], "is truncated"),
+        (
+            lambda text: text.replace('"num_steps": 10', '"num_steps": 20'),
+            "with other arguments: --num-steps 20 (suite: 10)",
+        ),
+        (lambda text: "", "is not a results file"),
+    ],
+)
+def test_a_damaged_csv_is_named_and_blocks_no_other_run(project, spoil, message):
+    assert call_runner(project, "stub", "--seeds", 1)[0] == 0
     path = project / "benchmark/results/stub/Stub-v0__ppo__1.csv"
-    text = path.read_text()
-    path.write_text(text[:-20])
-    status, output = call(project, "stub", "--seeds", 1)
-    assert status == 2 and "Stub-v0__ppo__1.csv is truncated" in output and len(output.splitlines()) == 1
-    path.write_text(text.replace('"num_steps": 10', '"num_steps": 20'))
-    status, output = call(project, "stub", "--seeds", 1)
-    assert status == 2 and "was made with other arguments: --num-steps 20 (suite: 10)" in output
+    whole = path.read_text()
+    path.write_text(spoil(whole))
+    status, output = call_runner(project, "stub", "--seeds", 1, "--status")
+    named, counts = output.splitlines()
+    assert status == 0 and str(path) in named and message in named and counts == "2 runs: 1 damaged, 1 done"
+    status, output = call_runner(project, "stub", "--seeds", 1, "--dry-run", stderr=subprocess.DEVNULL)
+    assert status == 0 and len(output.splitlines()) == 2
+    assert named in call_runner(project, "stub", "--seeds", 1, "--dry-run")[1]
+    status, output = call_runner(project, "stub", "--seeds", "1-2")
+    assert status == 1 and named in output and "3 of 4 runs done, 1 damaged" in output and len(starts(project)) == 4
+    subprocess.run(named.rpartition(": ")[2], shell=True, check=True)  # the command that it gives
+    assert call_runner(project, "stub", "--seeds", 1)[0] == 0 and path.read_text() == whole
+
+
+def test_results_of_before_a_flag_count_as_made_without_it(here):
+    (run,) = suites.select("stub", None, ["ppo"], [1])
+    record = suites_record = records.Record("Stub-v0", "ppo", 1, {"args": records.plain(run.flags)}, {})
+    assert "compile" not in run.flags and not records.difference(run, record)
+    for asked, difference in ((False, ""), (True, "--compile False (suite: True)")):
+        assert records.difference(run._replace(flags=run.flags | {"compile": asked}), suites_record) == difference
 
 
 # ---- the real scripts
@@ -478,20 +564,18 @@ def test_a_csv_that_is_not_whole_or_not_the_suites_is_refused(project):
 def test_smoke_suite_from_run_to_report(tmp_path):
     """Every variant, really trained; the runner is interrupted once and killed once on the way."""
     make_project(tmp_path)
-    shutil.copy(ROOT / "benchmark" / "suites.py", tmp_path / "benchmark")
-    (tmp_path / "benchmark" / "torch.py").unlink()
     for script in SCRIPTS:
         shutil.copy(ROOT / f"{script}.py", tmp_path)
     words = ["smoke", "--seeds", 1, "--timesteps", 4096, "--workers", 2]
-    process = start(tmp_path, *words)
+    process = start_runner(tmp_path, *words)
     wait_for(lambda: list(tmp_path.glob("benchmark/runs/smoke-4096/*/checkpoint.pt")), process)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=600) == 130
-    process = start(tmp_path, *words)
+    process = start_runner(tmp_path, *words)
     wait_for(lambda: list(tmp_path.glob("benchmark/results/smoke-4096/*.csv")), process)
     process.kill()
     process.wait()
-    status, output = call(tmp_path, *words)
+    status, output = call_runner(tmp_path, *words)
     assert status == 0 and "5 of 5 runs done" in output, output
     assert len(results(tmp_path, "smoke-4096")) == 5
     # one of them without any runner, by the command in its header
@@ -499,9 +583,7 @@ def test_smoke_suite_from_run_to_report(tmp_path):
     command = [sys.executable, *shlex.split(record.about["command"])[1:], "--run-name", "alone", "--no-progress"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     (run,) = suites.select("smoke", None, ["trpo_plus"], [1], 4096)
-    import torch
-
-    history = torch.load(tmp_path / "runs/alone/checkpoint.pt", weights_only=True)["history"]
+    history = [json.loads(line) for line in (tmp_path / "runs/alone/history.jsonl").read_text().splitlines()]
     assert len(history) == records.num_iterations(run) == 2
     for i, row in enumerate(history):
         assert set(row) <= set(record.history)
