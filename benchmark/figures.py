@@ -12,7 +12,7 @@ from suites import LABELS
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
-from matplotlib.ticker import LogFormatter  # noqa: E402
+from matplotlib.ticker import LogFormatter, MaxNLocator  # noqa: E402
 
 STYLE = {
     "ppo": ("#0072B2", "-"),
@@ -24,17 +24,18 @@ STYLE = {
 OTHERS = ("#56B4E9", (0, (3, 1))), ("#8C564B", "-"), ("#7F7F7F", "--"), ("#BCBD22", "-."), ("#4B0082", ":")
 plt.rcParams.update({"font.size": 10, "axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False})
 plt.rcParams.update({"axes.spines.right": False, "figure.dpi": 150, "legend.frameon": False})
-plt.rcParams.update({"figure.constrained_layout.use": True, "svg.hashsalt": "benchmark"})
+plt.rcParams.update({"figure.constrained_layout.use": True, "svg.hashsalt": "benchmark", "svg.fonttype": "none"})
 WINDOW = 10  # iterations of the moving average
 Tasks = dict[str, dict[str, list[pd.DataFrame]]]  # environment -> variant -> histories
 
 
 def save(figure, path: Path) -> None:
-    """Writes the PNG, and beside it the SVG, curves to a tenth of a point; forgets the figure."""
+    """Writes the PNG, and beside it the SVG, its curves shortened to tenths of a point; forgets the figure."""
     figure.savefig(path, metadata={"Software": None})
     svg = path.with_suffix(".svg")
     figure.savefig(svg, metadata={"Date": None})
-    svg.write_text(re.sub(r' d="[^"]*"', lambda curve: re.sub(r"(\.\d)\d+", r"\1", curve[0]), svg.read_text()))
+    short = lambda curve: re.sub(r"(\.\d)\d+", r"\1", curve[0]).replace(" \nL ", " ")  # noqa: E731
+    svg.write_text(re.sub(r' d="[^"]*"', short, svg.read_text()))
     plt.close(figure)
 
 
@@ -54,7 +55,7 @@ def curves(histories: list[pd.DataFrame], name: str, median: bool = False) -> tu
         windows = [column.rolling(WINDOW, min_periods=1) for column in columns]
         columns = [window.median() if median else window.mean() for window in windows]
     table = pd.concat(columns, axis=1).dropna(how="all")
-    step = max(1, len(table) // 90)  # to the eye the same, and an SVG of moderate size
+    step = max(1, len(table) // 75)  # to the eye the same, and an SVG of moderate size
     thin = slice((len(table) - 1) % step, None, step)
     return table.index.to_numpy()[thin], table.to_numpy()[thin].T
 
@@ -104,7 +105,9 @@ def legend_below(figure, panels) -> None:
     entries = {}
     for axes in panels:
         entries |= {name: line for line, name in zip(*axes.get_legend_handles_labels())}
-    figure.legend(entries.values(), entries, loc="outside lower center", ncols=min(5, len(entries)), handlelength=3)
+    names = sorted(entries, key="authors' code".__eq__)  # last
+    lines = [entries[name] for name in names]
+    figure.legend(lines, names, loc="outside lower center", ncols=min(6, len(names)), handlelength=3)
 
 
 def learning_curves(path: Path, tasks: Tasks) -> None:
@@ -115,6 +118,7 @@ def learning_curves(path: Path, tasks: Tasks) -> None:
         for variant, histories in variants.items():
             draw(axes, histories, RETURN, style[variant], label(variant))
         axes.set_title(f"{env_id} ({numbers(variants)})", fontsize=11)
+        axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
     panels[0][0].set_ylabel("mean return")
     legend_below(figure, panels[0])
     save(figure, path)
@@ -129,8 +133,9 @@ def against_authors(path: Path, ours: Tasks, theirs: Tasks) -> None:
     for line, env_id in zip(panels, ours):
         for axes, variant in zip(line, variants):
             here, there = ours[env_id].get(variant, []), theirs[env_id].get(variant, [])
-            each(axes, here, RETURN, style[variant][0], label(variant), labelled=line is panels[-1])
-            each(axes, there, RETURN, "black", "authors' code", labelled=line is panels[-1])
+            each(axes, here, RETURN, style[variant][0], label(variant), labelled=axes in panels[-1])
+            each(axes, there, RETURN, "black", "authors' code", labelled=axes in panels[-1])
+            axes.xaxis.set_major_locator(MaxNLocator(2, steps=[5, 10]))
             axes.set_title(f"{label(variant)}: n = {len(here)}, authors' {len(there)}", fontsize=9)
         line[0].set_ylabel(f"{env_id}\nmean return")
     legend_below(figure, panels.flat)
@@ -145,19 +150,21 @@ def trust_region(path: Path, env_id: str, variants: dict[str, list[pd.DataFrame]
     for row, (prefix, where) in zip(panels, (("", "training batch"), ("heldout_", "held-out batch"))):
         _, ratio, kl = row
         for variant, histories in variants.items():
-            last = row is panels[-1]
+            last = ratio in panels[-1]
             draw(ratio, histories, f"trust_region/{prefix}max_ratio", style[variant], median=True, labelled=last)
             draw(kl, histories, f"trust_region/{prefix}mean_kl", style[variant], labelled=last)
         for clip in clips:
             ratio.axhline(1 + clip, color="black", linewidth=1)
-            ratio.text(0.98, 1 + clip, f"1 + ε = {1 + clip:g}", transform=ratio.get_yaxis_transform(), ha="right")
-        ratio.set(title=where, ylabel="maximum ratio", yscale="log", ylim=(0.85, None))
+            said = {"transform": ratio.get_yaxis_transform(), "va": "top", "fontsize": 8}
+            ratio.text(0.02, 0.98 * (1 + clip), f"1 + ε = {1 + clip:g}", **said)
+        ratio.set(title=where, ylabel="maximum ratio", yscale="log", ylim=(0.75, None))
         ratio.yaxis.set_major_formatter(LogFormatter())  # 2, 5, 100 instead of powers of ten
         ratio.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2.5, 0.4)))  # a few below ten, too
         bounds = {h["trust_region/max_kl"].iloc[0] for h in variants.get("trpo", []) if "trust_region/max_kl" in h}
         for bound in bounds:
             kl.axhline(bound, color="black", linewidth=1)
-            kl.text(0.98, bound, "TRPO's bound", transform=kl.get_yaxis_transform(), ha="right", va="bottom")
+            said = {"transform": kl.get_yaxis_transform(), "va": "bottom", "fontsize": 8}
+            kl.text(0.02, bound, "TRPO's bound", **said)
         kl.set(title=where, ylabel="mean KL", ylim=(0, None))
     reward = panels[0][0]
     for variant, histories in variants.items():

@@ -129,9 +129,11 @@ def corrected(found: dict) -> dict:
     return {key: estimate._replace(p=p.get(key, np.nan)) for key, estimate in found.items()}
 
 
-def p_text(p: float) -> str:
+def p_text(p: float, equals: str = "") -> str:
     """A p value as people write it."""
-    return "-" if np.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+    if np.isnan(p):
+        return "-"
+    return "< 0.001" if p < 0.001 else equals + (f"{p:.3f}" if p < 0.1 else f"{p:.2f}")
 
 
 def all_differences(cells: Cells) -> dict:
@@ -205,7 +207,7 @@ def claims(cells: Cells, found: dict) -> str:
         return ""
     zero = sum(estimate.low * estimate.high > 0 for estimate in tested.values())
     stay = [
-        f"{' - '.join(map(label, pair))} on {env_id}, {SCORES[score]}: {estimate} (p = {p_text(estimate.p)})"
+        f"{' - '.join(map(label, pair))} on {env_id}, {SCORES[score]}: {estimate} (p {p_text(estimate.p, '= ')})"
         for (env_id, pair, score), estimate in tested.items()
         if estimate.p < 0.05
     ]
@@ -330,7 +332,8 @@ def measured_table(agents: list[Record], runs: list[Theirs]) -> str:
                 inside = percent(pd.Series((ours.min(axis=0) <= there) & (there <= ours.max(axis=0))))
                 ends = span([values[-1] for values in ours], ".4g"), f"{there[-1]:.4g}"
                 means = span([values.mean() for values in ours], ".4g"), f"{there.mean():.4g}"
-                lines.append([f"{title}, their seed {run.seed}", *means, *ends, f"{inside:.0f}%"])
+                which = f"{title}, their seed {run.seed}" + " (no held-out)" * (not run.heldout)
+                lines.append([which, *means, *ends, f"{inside:.0f}%"])
     head = ["all iterations", f"here, n = {n}, mean", "theirs, mean", "here, at the end", "theirs, at the end"]
     chance = 100 * (n - 1) / (n + 1)
     return table([*head, f"theirs within the range of ours ({chance:.0f}% if alike)"], lines)
