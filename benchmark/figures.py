@@ -135,9 +135,10 @@ def against_authors(path: Path, ours: Tasks, theirs: Tasks) -> None:
             here, there = ours[env_id].get(variant, []), theirs[env_id].get(variant, [])
             each(axes, here, RETURN, style[variant][0], label(variant), labelled=axes in panels[-1])
             each(axes, there, RETURN, "black", "authors' code", labelled=axes in panels[-1])
-            axes.xaxis.set_major_locator(MaxNLocator(2, steps=[5, 10]))
+            axes.xaxis.set_major_locator(MaxNLocator(3, steps=[5, 10]))
             axes.set_title(f"{label(variant)}: n = {len(here)}, authors' {len(there)}", fontsize=9)
         line[0].set_ylabel(f"{env_id}\nmean return")
+        line[0].set_ylim(bottom=min(0, line[0].get_ylim()[0]))
     legend_below(figure, panels.flat)
     save(figure, path)
 
@@ -157,7 +158,7 @@ def trust_region(path: Path, env_id: str, variants: dict[str, list[pd.DataFrame]
             ratio.axhline(1 + clip, color="black", linewidth=1)
             said = {"transform": ratio.get_yaxis_transform(), "va": "top", "fontsize": 8}
             ratio.text(0.02, 0.98 * (1 + clip), f"1 + ε = {1 + clip:g}", **said)
-        ratio.set(title=where, ylabel="maximum ratio", yscale="log", ylim=(0.75, None))
+        ratio.set(title=where, ylabel="maximum ratio", yscale="log")
         ratio.yaxis.set_major_formatter(LogFormatter())  # 2, 5, 100 instead of powers of ten
         ratio.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2.5, 0.4)))  # a few below ten, too
         bounds = {h["trust_region/max_kl"].iloc[0] for h in variants.get("trpo", []) if "trust_region/max_kl" in h}
@@ -165,8 +166,10 @@ def trust_region(path: Path, env_id: str, variants: dict[str, list[pd.DataFrame]
             kl.axhline(bound, color="black", linewidth=1)
             said = {"transform": kl.get_yaxis_transform(), "va": "bottom", "fontsize": 8}
             kl.text(0.02, bound, "TRPO's bound", **said)
-        kl.set(title=where, ylabel="mean KL", ylim=(0, None))
-    reward = panels[0][0]
+        kl.set(title=where, ylabel="mean KL")
+    reward, ratio, kl = panels[0]
+    ratio.set_ylim(bottom=0.75)  # after all is drawn: both rows share their scales, and one that is set stays
+    kl.set_ylim(bottom=0)
     for variant, histories in variants.items():
         draw(reward, histories, RETURN, style[variant], f"{label(variant)} (n = {len(histories)})")
     reward.set(title=env_id, ylabel="mean return")

@@ -220,7 +220,7 @@ def claims(cells: Cells, found: dict) -> str:
             "AAI: by the bootstrap's interval, from ten agents a cell on, not corrected). *Undecided*: neither.\n"
         )
     text.append(
-        f"Of the {len(tested)} Welch intervals in this report {zero} leave out 0; about {0.05 * len(tested):.0f} would "
+        f"Of the {len(tested)} Welch intervals in this report {zero} leave out 0; about {0.05 * len(tested):.1g} would "
         f"if no two variants differed. Holm's correction leaves {len(stay)}{':' if stay else '.'}\n"
     )
     text.append("".join(f"- {line}\n" for line in stay))

@@ -261,7 +261,7 @@ def test_table_by_hand(project, monkeypatch):
     names = ("PPO - PPO-M", "TRPO+ - TRPO", "PPO-NoClip - PPO-M", "PPO-NoClip - PPO")
     assert [cells(text, name)[2].split(" [")[0] for name in names] == ["500", "500", "200", "-300"]
     # differences of 500 (p = 0.0036, twice two), 300 (0.021, two), 200 (0.07), 100 (0.29): four of 12 pass Holm
-    assert "Of the 12 Welch intervals in this report 6 leave out 0; about 1 would" in text
+    assert "Of the 12 Welch intervals in this report 6 leave out 0; about 0.6 would" in text
     assert "Holm's correction leaves 4:" in text and text.count("(p = 0.043)") == 4
     assert "- TRPO+ - TRPO on Hopper-v5, last five iterations: 500 [273, 727] (p = 0.043)" in text
     # 500 +- t(4 degrees of freedom) * 100 * sqrt(2 / 3)
@@ -571,6 +571,35 @@ def test_curves_of_every_iteration_are_moving_averages():
     a.loc[3, "kl"] = inf  # left out
     _, values = figures.curves([a], "kl")
     assert values[0, :5].tolist() == [0, 0.5, 1, 1, 7 / 4] and values[0, 19] == np.arange(10, 20).mean()
+
+
+def test_training_and_heldout_panels_share_a_scale_that_holds_both(tmp_path, monkeypatch):
+    """Held out the ratio is 50 and the KL 0.3, in training 2 and 0.1; all of it shows, above 1 + eps and 0."""
+    values = {"max_ratio": 2.0, "mean_kl": 0.1, "heldout_max_ratio": 50.0, "heldout_mean_kl": 0.3}
+    history = pd.DataFrame({"global_step": [2048, 4096], "charts/episodic_return": [1.0, 2]})
+    history = history.assign(**{f"trust_region/{name}": value for name, value in values.items()})
+    drawn = []
+    monkeypatch.setattr(figures, "save", lambda figure, path: drawn.append(figure))
+    figures.trust_region(tmp_path, "X-v0", {"ppo": [history]}, [0.2])
+    panels = [axes for axes in drawn[0].axes if axes.get_ylabel()]
+    assert [axes.get_ylabel() for axes in panels] == ["mean return", *["maximum ratio", "mean KL"] * 2]
+    for axes in (panels[1], panels[3]):
+        assert axes.get_ylim()[0] < 1 and axes.get_ylim()[1] > 50
+    for axes in (panels[2], panels[4]):
+        assert axes.get_ylim()[0] == 0 and axes.get_ylim()[1] > 0.3
+    assert panels[3].get_xlabel() == "thousand steps"
+
+
+def test_an_svg_is_small_and_lies_beside_its_png(tmp_path):
+    """Ten runs of 488 iterations of five variants on three tasks, the largest figure there is: less than 300 kB."""
+    rng, steps = np.random.default_rng(0), np.arange(1, 489) * 2048
+    runs = [pd.DataFrame({"global_step": steps, "charts/episodic_return": rng.normal(size=488)}) for _ in range(10)]
+    ours = {env_id: dict.fromkeys(suites.LABELS, runs) for env_id in paper.PAPER}
+    figures.against_authors(
+        tmp_path / "x.png", ours, {env_id: dict.fromkeys(suites.LABELS, runs[:2]) for env_id in ours}
+    )
+    text = (tmp_path / "x.svg").read_text()
+    assert len(text) < 300_000 and text.count(">authors' code<") == 1 and (tmp_path / "x.png").is_file()
 
 
 def test_the_committed_report_is_that_of_the_committed_runs(project, monkeypatch):
