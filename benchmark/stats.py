@@ -39,7 +39,7 @@ class Estimate(NamedTuple):
         size = np.nanmax(np.abs(self[:3]))
         places = 0 if size >= 100 or size == 0 else 1 if size >= 10 else 2 if size >= 0.1 else 4
         if np.isnan(self.low):
-            return f"{self.value:z.{places}f}"
+            return f"{self.value:z.{places}f}" + " (no interval)" * (min(self.n) < 2)
         return f"{self.value:z.{places}f} [{self.low:z.{places}f}, {self.high:z.{places}f}]"
 
 

@@ -159,7 +159,7 @@ def test_estimate_as_text():
     assert text(2513.4, 2391.2, 2632.0) == "2513 [2391, 2632]"
     assert text(0.01234, 0.0119, 0.0131) == "0.0123 [0.0119, 0.0131]"
     assert text(2513.4, np.nan, np.nan) == "2513"
-    assert str(stats.difference(np.array([1.0]), np.array([2.0, 3]))) == "-1.50"
+    assert str(stats.difference(np.array([1.0]), np.array([2.0, 3]))) == "-1.50 (no interval)"
     assert text(13.9, -205.5, 233.3) == "14 [-206, 233]"
     assert (
         text(-0.2, -205.5, 233.3) == "0 [-206, 233]" and text(-0.001, -0.4, 0.2) == "0.00 [-0.40, 0.20]"
@@ -304,7 +304,7 @@ def test_full_length_stands_beside_the_paper_and_the_authors_code(project, monke
         put(suites.select("table2", ["Walker2d-v5"], [variant], [2])[0], 3000)
     assert run_report(monkeypatch, "table2") == 0
     text = (project / "benchmark/results/table2.md").read_text()
-    row = ["PPO", "1", "3000", "1255 (n = 2)", "2980", "1253 (n = 2)", "3292 [3157, 3426]"]
+    row = ["PPO", "1", "3000 (no interval)", "1255 (n = 2)", "2980 (no interval)", "1253 (n = 2)", "3292 [3157, 3426]"]
     assert cells(text, "PPO")[:7] == row
     assert cells(text, "PPO-M") == ["PPO-M", "0", "-", "255 (n = 2)", "-", "253 (n = 2)", "2735 [2602, 2866]"]
     each = text.partition("| each run |")[2]
@@ -413,13 +413,14 @@ def test_leave_one_out_by_hand(project, monkeypatch):
 
 @pytest.fixture
 def own_suite(monkeypatch):
-    """PPO, PPO with another clip coefficient and a changed copy of ppo_m.py, on a task the paper has not."""
-    ppo = suites.PPO | {"policy_lr": 3e-4, "value_lr": 2.5e-4, "total_timesteps": SHORT, "heldout_every": 2}
-    minimal = suites.PPO_M | {"policy_lr": 1e-4, "value_lr": 2e-4, "total_timesteps": SHORT, "script": "my_ppo"}
-    variants = {"ppo": ppo, "clip_0.1": ppo | {"clip_coef": 0.1}, "my_ppo": minimal}
-    monkeypatch.setitem(
-        suites.SUITES, "mine", {"report": "table", "seeds": (1, 2, 3), "cells": {"HalfCheetah-v5": variants}}
-    )
+    """The one benchmark/README.md shows: PPO, another clip coefficient, a changed copy of ppo_m.py, HalfCheetah-v5."""
+    (entry,) = re.findall(r"```python\n(.*?)```", (ROOT / "benchmark/README.md").read_text(), re.S)
+    monkeypatch.setattr(suites, "SUITES", dict(suites.SUITES))
+    monkeypatch.setattr(report, "SUITES", suites.SUITES)
+    exec(entry, vars(suites))
+    for rows in suites.SUITES["mine"]["cells"].values():
+        for flags in rows.values():
+            flags |= {"total_timesteps": SHORT, "heldout_every": 2}
 
 
 def test_a_suite_of_ones_own(project, monkeypatch, own_suite):
