@@ -13,11 +13,12 @@ from pathlib import Path
 import pandas as pd
 import records
 from ablations import report_factorial, report_leave_one_out
+from comparisons import report_table
 from figures import WINDOW, label
 from records import Record
 from stats import ENOUGH
 from suites import SUITES, InputError, choose, select
-from tables import Cells, report_table
+from tables import Cells
 
 REPORTS = {"table": report_table, "factorial": report_factorial, "leave_one_out": report_leave_one_out}
 

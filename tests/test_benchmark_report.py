@@ -332,9 +332,8 @@ def test_a_cell_beside_all_runs_of_the_authors_code(project, monkeypatch, theirs
     best = ["best iteration", "102 (101 to 103)", "112 (111 to 114)"]
     assert cells(section, "best iteration")[:3] == best and cells(section, "best iteration")[-1] == "0.057"
     assert cells(section, "last fifty iterations")[1:3] == ["77 (76 to 78)", "88 (86 to 89)"]
-    assert (
-        "of seeds 1, 2, runs without its held-out rollouts: best iteration 111, 112; without them 113, 114." in section
-    )
+    assert "of seeds 1, 2, runs without its held-out rollouts. As released / without: best iteration" in section
+    assert "best iteration 111, 112 / 113, 114; last" in section
     # the first three of six iterations lie between 1 and 3
     line = ["entropy, their seed 2 (no held-out)", "2 (1 to 3)", "5.25", "2 (1 to 3)", "9", "50%"]
     assert cells(section, "entropy, their seed 2 (no held-out)") == line and "(50% if alike)" in section
