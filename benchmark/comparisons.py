@@ -245,7 +245,10 @@ def authors_cell(env_id: str, variant: str, agents: list[Record], out, name: str
     names = {"charts/episodic_return": "mean return"} | MEASURED
     figure = f"{name}_authors_{env_id}_{variant}.png"
     histories = [agent.history for agent in agents], [run.history for run in runs]
-    figures.one_cell(out / figure, f"{label(variant)} on {env_id}", variant, *histories, names)
+    title = f"{label(variant)} on {env_id}" + f"; {len(without)} of the authors' runs without held-out batches" * bool(
+        without
+    )
+    figures.one_cell(out / figure, title, variant, *histories, names)
     text.append(f"![every run, and every run of the authors' code]({figure})\n")
     return "\n".join(part for part in text if part)
 
