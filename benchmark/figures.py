@@ -1,5 +1,7 @@
-"""The figures. Okabe-Ito colours with a line style each, so that they work in print and for colour-blind readers."""
+"""The figures, as PNG and SVG. Okabe-Ito colours with a line style each, for print and for colour-blind readers."""
 
+import re
+from itertools import cycle
 from pathlib import Path
 
 import matplotlib
@@ -10,7 +12,7 @@ from suites import LABELS
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
-from matplotlib.ticker import LogFormatter  # noqa: E402
+from matplotlib.ticker import LogFormatter, MaxNLocator  # noqa: E402
 
 STYLE = {
     "ppo": ("#0072B2", "-"),
@@ -19,152 +21,215 @@ STYLE = {
     "trpo_plus": ("#D55E00", ":"),
     "ppo_noclip": ("#CC79A7", (0, (5, 1, 1, 1, 1, 1))),
 }
+OTHERS = ("#56B4E9", (0, (3, 1))), ("#8C564B", "-"), ("#7F7F7F", "--"), ("#BCBD22", "-."), ("#4B0082", ":")
 plt.rcParams.update({"font.size": 10, "axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False})
 plt.rcParams.update({"axes.spines.right": False, "figure.dpi": 150, "legend.frameon": False})
+plt.rcParams.update({"figure.constrained_layout.use": True, "svg.hashsalt": "benchmark", "svg.fonttype": "none"})
 WINDOW = 10  # iterations of the moving average
+Tasks = dict[str, dict[str, list[pd.DataFrame]]]  # environment -> variant -> histories
 
 
 def save(figure, path: Path) -> None:
-    """Writes the PNG and forgets the figure."""
+    """Writes the PNG, and beside it the SVG, its curves shortened to tenths of a point; forgets the figure."""
     figure.savefig(path, metadata={"Software": None})
+    svg = path.with_suffix(".svg")
+    figure.savefig(svg, metadata={"Date": None})
+    short = lambda curve: re.sub(r"(\.\d)\d+", r"\1", curve[0]).replace(" \nL ", " ")  # noqa: E731
+    svg.write_text(re.sub(r' d="[^"]*"', short, svg.read_text()))
     plt.close(figure)
 
 
-def curves(histories: list[pd.DataFrame], name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Steps (T,) at which `name` was recorded, and its values (n, T): moving averages, but for held-out batches."""
+def styles(variants) -> dict[str, tuple]:
+    """Variant -> colour and line style: the paper's variants their own, the others what is left."""
+    left = cycle(OTHERS)
+    return {variant: STYLE.get(variant) or next(left) for variant in variants}
+
+
+def curves(histories: list[pd.DataFrame], name: str, median: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Steps (T,) at which `name` was recorded, and its values (n, T): moving averages (or medians), but for held-out
+    batches. An infinite value is left out.
+    """
     columns = [h.set_index("global_step")[name] if name in h else pd.Series(dtype=float) for h in histories]
     columns = [column.replace([np.inf, -np.inf], np.nan) for column in columns]
     if "heldout" not in name:  # those are of single iterations, some apart
-        columns = [column.rolling(WINDOW, min_periods=1).mean() for column in columns]
+        windows = [column.rolling(WINDOW, min_periods=1) for column in columns]
+        columns = [window.median() if median else window.mean() for window in windows]
     table = pd.concat(columns, axis=1).dropna(how="all")
-    return table.index.to_numpy(), table.to_numpy().T
+    step = max(1, len(table) // 75)  # to the eye the same, and an SVG of moderate size
+    thin = slice((len(table) - 1) % step, None, step)
+    return table.index.to_numpy()[thin], table.to_numpy()[thin].T
 
 
-def draw(axes, histories: list[pd.DataFrame], name: str, variant: str, label: str | None = None) -> None:
-    """One variant's mean and its 95% band."""
-    steps, values = curves(histories, name)
+def axis_of_steps(axes, steps: np.ndarray, labelled: bool = True) -> np.ndarray:
+    """Steps in the unit that suits the length of the run, which the axis then names."""
+    unit, name = (1e6, "million") if steps.max(initial=0) >= 2e5 else (1e3, "thousand")
+    if labelled:
+        axes.set_xlabel(f"{name} steps")
+    return steps / unit
+
+
+def draw(axes, histories: list[pd.DataFrame], name: str, style: tuple, label=None, median=False, labelled=True) -> None:
+    """One variant's middle and its band."""
+    steps, values = curves(histories, name, median)
     if not len(steps):
         return
-    color, line = STYLE[variant]
-    middle, low, high = band(values)
-    axes.plot(steps / 1e6, middle, color=color, linestyle=line, linewidth=1.4, label=label)
-    if low is not None:
-        axes.fill_between(steps / 1e6, low, high, color=color, alpha=0.18, linewidth=0)
+    (color, line), (middle, low, high) = style, band(values, median)
+    steps = axis_of_steps(axes, steps, labelled)
+    axes.plot(steps, middle, color=color, linestyle=line, linewidth=1.4, label=label)
+    if len(values) > 1:
+        axes.fill_between(steps, low, high, color=color, alpha=0.18, linewidth=0)
 
 
-def learning_curves(path: Path, tasks: dict[str, dict[str, list[pd.DataFrame]]]) -> None:
+def each(axes, histories: list[pd.DataFrame], name: str, color: str, label: str, labelled=True) -> None:
+    """Every run on its own, one label for all."""
+    for i, history in enumerate(histories):
+        steps, values = curves([history], name)
+        if len(steps):
+            steps = axis_of_steps(axes, steps, labelled)
+            axes.plot(steps, values[0], color=color, linewidth=0.8, label="" if i else label)
+
+
+def numbers(variants: dict[str, list]) -> str:
+    """How many agents a variant has: "n = 3", or "n = 3 to 10"."""
+    sizes = sorted({len(histories) for histories in variants.values() if histories})
+    return f"n = {sizes[0]}" if len(sizes) == 1 else f"n = {sizes[0]} to {sizes[-1]}"
+
+
+def label(variant: str) -> str:
+    """The name a reader knows a variant by."""
+    return LABELS.get(variant, variant)
+
+
+def legend_below(figure, panels) -> None:
+    """One legend for all panels."""
+    entries = {}
+    for axes in panels:
+        entries |= {name: line for line, name in zip(*axes.get_legend_handles_labels())}
+    names = sorted(entries, key="authors' code".__eq__)  # last
+    lines = [entries[name] for name in names]
+    figure.legend(lines, names, loc="outside lower center", ncols=min(6, len(names)), handlelength=3)
+
+
+def learning_curves(path: Path, tasks: Tasks) -> None:
     """A panel a task: mean return against steps, every variant."""
-    figure, panels = plt.subplots(
-        1, len(tasks), figsize=(0.8 + 3.6 * len(tasks), 3.6), squeeze=False, layout="constrained"
-    )
+    figure, panels = plt.subplots(1, len(tasks), figsize=(1 + 3.6 * len(tasks), 3.8), squeeze=False)
+    style = styles(dict.fromkeys(variant for row in tasks.values() for variant in row))
     for axes, (env_id, variants) in zip(panels[0], tasks.items()):
         for variant, histories in variants.items():
-            draw(axes, histories, RETURN, variant, f"{LABELS[variant]} (n = {len(histories)})")
-        axes.set(title=env_id, xlabel="million steps")
-        axes.legend(fontsize=8, handlelength=3)
-    panels[0][0].set_ylabel(f"mean return, moving average of {WINDOW} iterations")
+            draw(axes, histories, RETURN, style[variant], label(variant))
+        axes.set_title(f"{env_id} ({numbers(variants)})", fontsize=11)
+        axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
+    panels[0][0].set_ylabel("mean return")
+    legend_below(figure, panels[0])
     save(figure, path)
 
 
-def against_authors(path: Path, ours: dict[str, dict[str, list]], theirs: dict[str, dict[str, list]]) -> None:
+def against_authors(path: Path, ours: Tasks, theirs: Tasks) -> None:
     """A row a task, a panel a variant: every run's mean return, and in black every run of the authors' code."""
     variants = list(dict.fromkeys(variant for row in ours.values() for variant in row))
-    figure, panels = plt.subplots(
-        len(ours), len(variants), figsize=(2.6 * len(variants), 2.4 * len(ours)), squeeze=False, layout="constrained"
-    )
+    size = (0.6 + 2.4 * len(variants), 0.5 + 2.2 * len(ours))
+    figure, panels = plt.subplots(len(ours), len(variants), figsize=size, squeeze=False, sharey="row")
+    style = styles(variants)
     for line, env_id in zip(panels, ours):
         for axes, variant in zip(line, variants):
-            for histories, color, name in (
-                (ours[env_id].get(variant, []), STYLE[variant][0], "here"),
-                (theirs[env_id].get(variant, []), "black", "authors' code"),
-            ):
-                label = f"{name} (n = {len(histories)})"
-                for history in histories:
-                    steps, values = curves([history], RETURN)
-                    axes.plot(steps / 1e6, values[0], color=color, linewidth=0.9, label=label)
-                    label = None
-            axes.set_title(f"{env_id}, {LABELS[variant]}", fontsize=9)
-            axes.set_ylim(0, 1.3 * axes.get_ylim()[1])  # room for the legend
-            axes.legend(fontsize=8, loc="upper left", borderaxespad=0.1, labelspacing=0.2)
-    figure.supylabel(f"mean return, moving average of {WINDOW} iterations", fontsize=10)
-    for axes in panels[-1]:
-        axes.set_xlabel("million steps")
+            here, there = ours[env_id].get(variant, []), theirs[env_id].get(variant, [])
+            each(axes, here, RETURN, style[variant][0], label(variant), labelled=axes in panels[-1])
+            each(axes, there, RETURN, "black", "authors' code", labelled=axes in panels[-1])
+            axes.xaxis.set_major_locator(MaxNLocator(3, steps=[5, 10]))
+            axes.set_title(f"{label(variant)}: n = {len(here)}, authors' {len(there)}", fontsize=9)
+        line[0].set_ylabel(f"{env_id}\nmean return")
+        line[0].set_ylim(bottom=min(0, line[0].get_ylim()[0]))
+    legend_below(figure, panels.flat)
     save(figure, path)
 
 
-def trust_region(path: Path, env_id: str, variants: dict[str, list[pd.DataFrame]], clip_coef: float) -> None:
+def trust_region(path: Path, env_id: str, variants: dict[str, list[pd.DataFrame]], clips: list[float]) -> None:
     """The paper's Figure 2: reward, maximum ratio with 1 + eps, mean KL with TRPO's bound; below, held out."""
-    figure, panels = plt.subplots(2, 3, figsize=(11, 6), sharex=True, layout="constrained")
-    for row, prefix, where in ((0, "", "training batch"), (1, "heldout_", "held-out batch")):
-        _, ratio, kl = panels[row]
+    heldout = any("trust_region/heldout_mean_kl" in h for histories in variants.values() for h in histories)
+    figure, panels = plt.subplots(1 + heldout, 3, figsize=(11, 3.4 + 2.6 * heldout), sharey="col", squeeze=False)
+    style = styles(variants)
+    for row, (prefix, where) in zip(panels, (("", "training batch"), ("heldout_", "held-out batch"))):
+        _, ratio, kl = row
         for variant, histories in variants.items():
-            draw(ratio, histories, f"trust_region/{prefix}max_ratio", variant)
-            draw(kl, histories, f"trust_region/{prefix}mean_kl", variant)
-        ratio.axhline(1 + clip_coef, color="black", linewidth=1)
-        label = {"transform": ratio.get_yaxis_transform(), "va": "top", "fontsize": 8}
-        ratio.text(0.02, 0.98 + clip_coef, f"1 + ε = {1 + clip_coef:g}", **label)
-        ratio.set(title=f"maximum ratio, {where}", yscale="log", ylim=(0.85, None))
+            last = ratio in panels[-1]
+            draw(ratio, histories, f"trust_region/{prefix}max_ratio", style[variant], median=True, labelled=last)
+            draw(kl, histories, f"trust_region/{prefix}mean_kl", style[variant], labelled=last)
+        for clip in clips:
+            ratio.axhline(1 + clip, color="black", linewidth=1)
+            said = {"transform": ratio.get_yaxis_transform(), "va": "top", "fontsize": 8}
+            ratio.text(0.02, 0.98 * (1 + clip), f"1 + ε = {1 + clip:g}", **said)
+        ratio.set(title=where, ylabel="maximum ratio", yscale="log")
         ratio.yaxis.set_major_formatter(LogFormatter())  # 2, 5, 100 instead of powers of ten
         ratio.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2.5, 0.4)))  # a few below ten, too
-        bounds = [h["trust_region/max_kl"] for h in variants.get("trpo", []) if "trust_region/max_kl" in h]
-        if bounds:
-            steps = variants["trpo"][0]["global_step"] / 1e6
-            kl.plot(steps, bounds[0], color="black", linewidth=1)
-            label = {"transform": kl.get_yaxis_transform(), "va": "bottom", "fontsize": 8}
-            kl.text(0.02, bounds[0].iloc[0], "TRPO's bound", **label)
-        kl.set(title=f"mean KL, {where}", ylim=(0, None))
-    reward, legend = panels[0][0], panels[1][0]
+        bounds = {h["trust_region/max_kl"].iloc[0] for h in variants.get("trpo", []) if "trust_region/max_kl" in h}
+        for bound in bounds:
+            kl.axhline(bound, color="black", linewidth=1)
+            said = {"transform": kl.get_yaxis_transform(), "va": "bottom", "fontsize": 8}
+            kl.text(0.02, bound, "TRPO's bound", **said)
+        kl.set(title=where, ylabel="mean KL")
+    reward, ratio, kl = panels[0]
+    ratio.set_ylim(bottom=0.75)  # after all is drawn: both rows share their scales, and one that is set stays
+    kl.set_ylim(bottom=0)
     for variant, histories in variants.items():
-        draw(reward, histories, RETURN, variant, f"{LABELS[variant]} (n = {len(histories)})")
-    reward.set(title=f"{env_id}: mean return")
-    for axes in panels[0]:
-        axes.set_ylabel(f"moving average of {WINDOW} iterations")
-    for axes in panels[1][1:]:
-        axes.set_ylabel("single iterations")
-    legend.axis("off")
-    legend.legend(*reward.get_legend_handles_labels(), loc="center", fontsize=11, handlelength=4)
-    for axes in (reward, *panels[1][1:]):
-        axes.set_xlabel("million steps")
-    reward.tick_params(labelbottom=True)
+        draw(reward, histories, RETURN, style[variant], f"{label(variant)} (n = {len(histories)})")
+    reward.set(title=env_id, ylabel="mean return")
+    if heldout:
+        panels[1][0].axis("off")
+        panels[1][0].legend(*reward.get_legend_handles_labels(), loc="center", fontsize=11, handlelength=4)
+    else:
+        reward.legend(fontsize=8)
+    save(figure, path)
+
+
+def one_cell(path: Path, title: str, variant: str, here: list[pd.DataFrame], there: list[pd.DataFrame], names) -> None:
+    """A panel a quantity: every run, and in black every run of the authors' code."""
+    figure, panels = plt.subplots(1, len(names), figsize=(3.2 * len(names), 3.4))
+    for axes, (name, quantity) in zip(panels, names.items()):
+        logged = [history for history in there if name in history]
+        each(axes, here, name, styles([variant])[variant][0], label(variant))
+        each(axes, logged, name, "black", "authors' code")
+        axes.set_ylabel(quantity)
+        axes.set_title(f"n = {len(here)}, authors' {len(logged)}", fontsize=9)
+        if "variance" in name:
+            axes.set_ylim(max(axes.get_ylim()[0], -0.2), 1)
+    figure.suptitle(title)
+    legend_below(figure, panels)
     save(figure, path)
 
 
 def on_and_off(path: Path, env_id: str, rows: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]) -> None:
     """The paper's Figure 1: for each optimization 1 - CDF of the agents' scores with it on and off; a row a score."""
     columns = len(next(iter(rows.values())))
-    figure, panels = plt.subplots(
-        len(rows), columns, figsize=(3 * columns, 2.9 * len(rows)), sharey=True, layout="constrained", squeeze=False
-    )
+    size = (3 * columns, 2.9 * len(rows))
+    figure, panels = plt.subplots(len(rows), columns, figsize=size, sharey=True, sharex="row", squeeze=False)
     for line, (score, factors) in zip(panels, rows.items()):
         for axes, (factor, (on, off)) in zip(line, factors.items()):
-            for values, variant, label in ((on, "ppo", "on"), (off, "trpo_plus", "off")):
-                color, style = STYLE[variant]
+            for values, (color, style), name in ((on, STYLE["ppo"], "on"), (off, STYLE["trpo_plus"], "off")):
                 x = np.sort(values)
                 share = 1 - np.arange(1, len(x) + 1) / len(x)
                 if len(x):
                     x, share = np.concatenate([[x[0]], x]), np.concatenate([[1], share])
-                label = f"{label} (n = {len(values)})"
-                axes.step(x, share, where="post", color=color, linestyle=style, linewidth=1.8, label=label)
-            axes.set(title=factor, xlabel=score, ylim=(0, 1.02))
+                name = f"{name} (n = {len(values)})"
+                axes.step(x, share, where="post", color=color, linestyle=style, linewidth=1.8, label=name)
+            axes.set(title=factor, xlabel=f"return, {score}", ylim=(0, 1.02))
             axes.legend(fontsize=8)
-        line[0].set_ylabel("share of agents above")
+        line[0].set_ylabel("share of agents\nwith a higher return")
     figure.suptitle(env_id)
     save(figure, path)
 
 
 def effects(path: Path, title: str, rows: dict[str, dict[str, Estimate]]) -> None:
     """Effects with 95% intervals, one a line; a panel a task or score."""
-    height = 1.4 + 0.3 * max(len(lines) for lines in rows.values())
-    figure, panels = plt.subplots(
-        1, len(rows), figsize=(2 + 3.6 * len(rows), height), squeeze=False, layout="constrained"
-    )
-    for axes, (name, lines) in zip(panels[0], rows.items()):
-        for y, estimate in enumerate(lines.values()):
-            if not np.isnan(estimate.low):
-                axes.plot([estimate.low, estimate.high], [y, y], color="#0072B2", linewidth=2)
-            axes.plot(estimate.value, y, "o", color="#0072B2")
+    lines = list(dict.fromkeys(name for panel in rows.values() for name in panel))
+    size = (2 + 3.2 * len(rows), 1.4 + 0.3 * len(lines))
+    figure, panels = plt.subplots(1, len(rows), figsize=size, squeeze=False, sharey=True)
+    for axes, (name, panel) in zip(panels[0], rows.items()):
+        for y, line in enumerate(lines):
+            if line in panel:
+                axes.plot(panel[line].value, y, "o", color="#0072B2")
+                axes.plot([panel[line].low, panel[line].high], [y, y], color="#0072B2", linewidth=2)
         axes.axvline(0, color="black", linewidth=1)
-        axes.set(title=name, xlabel="difference in return", yticks=range(len(lines)), ylim=(len(lines) - 0.5, -0.5))
-        axes.set_yticklabels(lines)
+        axes.set(title=name, xlabel="difference in return", ylim=(len(lines) - 0.5, -0.5))
+    panels[0][0].set_yticks(range(len(lines)), lines)
     figure.suptitle(title)
     save(figure, path)

@@ -1,6 +1,7 @@
 """Numbers to compare with: the paper's, and what its authors' released code reaches on today's environments."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 from stats import RETURN
@@ -36,27 +37,40 @@ PAPER = {
     },
 }
 
-# The released code on v5 environments: env_id, variant, seed, iteration from 0, and the mean return of the episodes
-# that ended in it, -1 where none did; its first lines say which runs benchmark/authors.py made
-AUTHORS_ON_V5 = Path(__file__).with_name("authors_on_v5.csv")
-COLUMNS = ["env_id", "variant", "seed", "iteration", "mean_episode_return"]
+# The released code on v5 environments. results/authors_on_v5.csv has the early runs, returns alone; its first lines say
+# which of them authors.py made. results/authors/ENV__VARIANT__SEED.csv is a run each, `_no_heldout` behind the seed of
+# one that measured nothing on fresh batches.
+RESULTS = Path(__file__).with_name("results")
+COLUMNS = {  # theirs -> ours; the return of an iteration in which no episode ended is -1 there
+    "mean_episode_return": RETURN,
+    "mean_kl": "trust_region/mean_kl",
+    "entropy": "losses/entropy",
+    "explained_variance": "losses/explained_variance",
+}
 
 
-def authors(env_id: str, variant: str, path: Path = AUTHORS_ON_V5) -> list[tuple[int, pd.DataFrame]]:
-    """Seed and history of each run of the released code, columns named as in a script's history."""
-    if not path.is_file():
-        return []
-    runs = pd.read_csv(path, comment="#")
-    runs = runs[(runs["env_id"] == env_id) & (runs["variant"] == variant)]
-    return [
-        (
-            seed,
-            pd.DataFrame(
-                {
-                    "global_step": (run["iteration"].to_numpy() + 1) * 2048,
-                    RETURN: run["mean_episode_return"].where(run["mean_episode_return"] != -1).to_numpy(),
-                }
-            ),
-        )
-        for seed, run in runs.groupby("seed")
-    ]
+class Theirs(NamedTuple):
+    """A run of the authors' code."""
+
+    seed: int
+    heldout: bool  # as released: every fifth iteration a batch more, which moves the running statistics, too
+    history: pd.DataFrame  # columns named as in a script's history
+
+
+def authors(env_id: str, variant: str, folder: Path = RESULTS) -> list[Theirs]:
+    """All runs of the released code on one task with one variant's configuration: as released, then the others."""
+    found, early = [], folder / "authors_on_v5.csv"
+    if early.is_file():
+        runs = pd.read_csv(early, comment="#").query("env_id == @env_id and variant == @variant")
+        found += [Theirs(seed, True, history(run)) for seed, run in runs.groupby("seed")]
+    for path in (folder / "authors").glob(f"{env_id}__{variant}__*.csv"):
+        seed, _, without = path.stem.rpartition("__")[2].partition("_")
+        found.append(Theirs(int(seed), not without, history(pd.read_csv(path, comment="#"))))
+    return sorted(found, key=lambda run: (not run.heldout, run.seed))
+
+
+def history(run: pd.DataFrame) -> pd.DataFrame:
+    """A run of theirs as a script's history."""
+    steps = (run["iteration"] + 1) * 2048
+    known = pd.DataFrame({"global_step": steps} | {ours: run[name] for name, ours in COLUMNS.items() if name in run})
+    return known.replace({RETURN: {-1: float("nan")}}).reset_index(drop=True)

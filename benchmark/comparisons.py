@@ -1,0 +1,301 @@
+"""A report on variants that are compared: scores, differences, trust regions, and the authors' code beside them."""
+
+from itertools import combinations
+
+import figures
+import numpy as np
+import pandas as pd
+import scipy.stats
+import stats
+from figures import label
+from paper import PAPER, Theirs
+from records import Record
+from suites import LABELS
+from tables import SCORES, Cells, corrected, is_papers, listed, mean_score, p_text, sample, span, table, theirs
+
+LAST_FIFTY = {"last50": "last fifty iterations"}
+# what the paper compares: the optimizations on PPO and on TRPO, the algorithms with and without them, the clip
+COMPARISONS = {
+    ("ppo", "ppo_m"): "PPO beats PPO-M",
+    ("trpo_plus", "trpo"): "TRPO+ beats TRPO",
+    ("ppo", "trpo_plus"): "",
+    ("ppo_m", "trpo"): "",
+    ("ppo_noclip", "ppo_m"): "PPO-NoClip beats PPO-M",
+    ("ppo_noclip", "ppo"): "",
+}
+FOUR = ("ppo", "ppo_m", "trpo", "trpo_plus")
+MEASURED = {
+    "trust_region/mean_kl": "mean KL",
+    "losses/entropy": "entropy",
+    "losses/explained_variance": "explained variance",
+}
+
+
+def score_table(env_id: str, rows: dict[str, list[Record]]) -> str:
+    """Both scores of every variant, with the paper's value and the authors' code on v5 beside them."""
+    head = ["variant", "n", "best iteration", "authors' code on v5", "last five", "authors' code on v5", "paper (v2)"]
+    lines = []
+    for variant, agents in rows.items():
+        line = [label(variant), len(agents)]
+        for score in SCORES:
+            other = sample(theirs(env_id, variant, agents), score)
+            line += [mean_score(agents, score), f"{other.mean():.0f} (n = {len(other)})" if len(other) else "-"]
+        paper = PAPER[env_id][variant] if is_papers(env_id, variant, agents) else None
+        lines.append([*line, "{:.0f} [{:.0f}, {:.0f}]".format(*paper) if paper else "-"])
+    return table(head, lines)
+
+
+def runs_table(env_id: str, rows: dict[str, list[Record]]) -> str:
+    """Every run's scores, seed by seed, where no cell has more than ten."""
+    head, lines = ["each run", "best iteration", "authors' code on v5", "last five", "authors' code on v5"], []
+    if max(map(len, rows.values())) > 10:
+        return ""
+    for variant, agents in rows.items():
+        both = agents, theirs(env_id, variant, agents)
+        lines.append([label(variant), *(listed(runs, score) for score in SCORES for runs in both)])
+    return table(head, lines)
+
+
+def iqm_table(rows: dict[str, list[Record]]) -> str:
+    """Interquartile means, of cells with agents enough for them."""
+    full = {variant: agents for variant, agents in rows.items() if len(agents) >= stats.ENOUGH}
+    iqm = lambda values: stats.bootstrap(stats.iqm, values)  # noqa: E731
+    lines = [
+        [label(v), len(agents), *(mean_score(agents, score, iqm) for score in SCORES)] for v, agents in full.items()
+    ]
+    return table(["interquartile mean", "n", *SCORES.values()], lines)
+
+
+def improvement_table(rows: dict[str, list[Record]]) -> str:
+    """P(X > Y) of the paper's comparisons, of cells with agents enough."""
+    lines = []
+    for a, b in pairs(rows):
+        if min(len(rows[a]), len(rows[b])) >= stats.ENOUGH:
+            found = [stats.bootstrap(stats.improvement, sample(rows[a], s), sample(rows[b], s)) for s in SCORES]
+            lines.append([f"P({label(a)} > {label(b)})", f"{len(rows[a])}, {len(rows[b])}", *found])
+    return table(["an agent of one beats one of the other", "n", *SCORES.values()], lines)
+
+
+def pairs(rows: dict[str, list[Record]]) -> list[tuple[str, str]]:
+    """Which variants to compare: as the paper does, and each that the paper has not with every other."""
+    own = [pair for pair in combinations(rows, 2) if not set(pair) <= set(LABELS)]
+    return [pair for pair in COMPARISONS if set(pair) <= set(rows)] + own
+
+
+def all_differences(cells: Cells) -> dict:
+    """(environment, pair, score) -> Welch's difference; one family, its p values corrected together."""
+    found = {}
+    for env_id, rows in cells.items():
+        for pair in pairs(rows):
+            for score in SCORES:
+                x, y = (sample(rows[variant], score) for variant in pair)
+                if len(x) and len(y):
+                    found[env_id, pair, score] = stats.difference(x, y)
+    return corrected(found)
+
+
+def difference_table(env_id: str, rows: dict[str, list[Record]], found: dict) -> str:
+    """How much more one variant reaches than another."""
+    lines = []
+    for pair in pairs(rows):
+        estimates = [found.get((env_id, pair, score)) for score in SCORES]
+        if all(estimates):
+            both = all(is_papers(env_id, variant, rows[variant]) for variant in pair)
+            expected = f"{PAPER[env_id][pair[0]][0] - PAPER[env_id][pair[1]][0]:.0f}" if both else "-"
+            line = [" - ".join(map(label, pair)), ", ".join(str(len(rows[variant])) for variant in pair)]
+            lines.append([*line, *(x for estimate in estimates for x in (estimate, p_text(estimate.p))), expected])
+    return table(["difference of means", "n", SCORES["best"], "p", SCORES["last"], "p", "paper (v2)"], lines)
+
+
+def aai_acli(rows: dict[str, list[Record]], score: str) -> list[stats.Estimate]:
+    """AAI, ACLI and ACLI - AAI; nothing where one of the four has no agents."""
+    samples = [sample(rows.get(variant, []), score) for variant in FOUR]
+    if not all(map(len, samples)):
+        return []
+    return [stats.bootstrap(statistic, *samples) for statistic in (stats.aai, stats.acli, stats.acli_less_aai)]
+
+
+def aai_table(env_id: str, rows: dict[str, list[Record]]) -> str:
+    """AAI, ACLI, and how sure it is that the second is greater."""
+    lines = []
+    for score, name in SCORES.items():
+        if found := aai_acli(rows, score):
+            draws = found[2].distribution
+            chance = f"{np.mean(draws > 0):.2f}" if len(draws) else "-"
+            lines.append([name, ", ".join(map(str, found[0].n)), *found, chance])
+    if lines and all(is_papers(env_id, variant, rows[variant]) for variant in FOUR):
+        aai, acli = PAPER[env_id]["AAI"], PAPER[env_id]["ACLI"]
+        lines.append(["paper (v2)", "at least 80 each", aai, acli, acli - aai, "-"])
+    head = ["score", f"n: {', '.join(map(label, FOUR))}", "AAI", "ACLI", "ACLI - AAI", "P(ACLI > AAI)"]
+    return table(head, lines)
+
+
+def verdict(estimate: stats.Estimate | None, sure: bool) -> str:
+    """What a difference that the paper says is positive says of that."""
+    if estimate is None:
+        return "-"
+    return "undecided" if not sure else "holds" if estimate.value > 0 else "the reverse"
+
+
+def claims(cells: Cells, found: dict) -> str:
+    """Which of the paper's claims hold, task by task, and what Holm's correction leaves of all differences."""
+    tasks = [env_id for env_id, rows in cells.items() if any(rows.values())]
+    lines = []
+    for pair, claim in COMPARISONS.items():
+        if claim:
+            there = [found.get((env_id, pair, score)) for env_id in tasks for score in SCORES]
+            lines.append([claim, *(verdict(e, e is not None and e.p < 0.05) for e in there)])
+    there = [(aai_acli(cells[env_id], score) or [None])[-1] for env_id in tasks for score in SCORES]
+    lines.append(["ACLI > AAI", *(verdict(e, e is not None and e.low * e.high > 0) for e in there)])
+    lines = [line for line in lines if set(line[1:]) != {"-"}]
+    tested = {key: estimate for key, estimate in found.items() if not np.isnan(estimate.p)}
+    if not tested:
+        return ""
+    zero = sum(estimate.low * estimate.high > 0 for estimate in tested.values())
+    stay = [
+        f"{' - '.join(map(label, pair))} on {env_id}, {SCORES[score]}: {estimate} (p {p_text(estimate.p, '= ')})"
+        for (env_id, pair, score), estimate in tested.items()
+        if estimate.p < 0.05
+    ]
+    text = ["## What holds\n"]
+    if lines:
+        head = [f"{env_id}, {name.split()[0]}" for env_id in tasks for name in SCORES.values()]
+        text.append(table(["the paper's claim", *head], lines))
+        text.append(
+            "*Holds* and *the reverse*: p < 0.05 after Holm's correction for all differences of this report (ACLI > "
+            "AAI: by the bootstrap's interval, from ten agents a cell on, not corrected). *Undecided*: neither.\n"
+        )
+    text.append(
+        f"Of the {len(tested)} Welch intervals in this report {zero} leave out 0; about {0.05 * len(tested):.1g} would "
+        f"if no two variants differed. Holm's correction leaves {len(stay)}{':' if stay else '.'}\n"
+    )
+    text.append("".join(f"- {line}\n" for line in stay))
+    return "\n".join(text)
+
+
+def percent(yes: pd.Series) -> float:
+    """How many of 100 are true; NaN of nothing."""
+    return 100 * yes.mean() if len(yes) else np.nan
+
+
+def clip_of(agents: list[Record]) -> float:
+    """The variant's clip coefficient; the paper's where it has none."""
+    clips = {agent.about["args"].get("clip_coef", "inf") for agent in agents} - {"inf"}
+    return clips.pop() if clips else 0.2
+
+
+def trust(agent: Record, name: str) -> pd.Series:
+    """What was measured of an agent's trust region, where it was."""
+    return agent.history.get(f"trust_region/{name}", pd.Series(dtype=float)).dropna()
+
+
+def trust_region_tables(rows: dict[str, list[Record]]) -> str:
+    """How often the maximum ratio leaves 1 + eps; mean KL over the thirds of training, its largest, how often it is
+    over the bound: TRPO's and TRPO+'s own, for the others TRPO's.
+    """
+    ratio_lines, kl_lines = [], []
+    for variant, agents in rows.items():
+        agents = [agent for agent in agents if len(trust(agent, "mean_kl"))]
+        if not agents:
+            continue
+        clip, line = clip_of(agents), [label(variant), len(agents)]
+        kept = [[percent(trust(a, f"{where}max_ratio") > 1 + clip) for a in agents] for where in ("", "heldout_")]
+        ratio_lines.append([*line, f"{1 + clip:g}", *(span(values, ".1f") for values in kept)])
+        thirds = zip(*([part.mean() for part in np.array_split(trust(a, "mean_kl"), 3)] for a in agents))
+        largest = [trust(a, "mean_kl").max() for a in agents]
+        kl_lines.append([*line, *(span(values, ".4f") for values in (*thirds, largest))])
+        for where in ("", "heldout_"):
+            over = []
+            for agent in agents:
+                kl, own = trust(agent, f"{where}mean_kl"), [trust(a, "max_kl") for a in [agent, *rows.get("trpo", [])]]
+                bound = next((bound for bound in own if len(bound)), None)
+                over.append(np.nan if bound is None else percent(kl > bound.reindex(kl.index)))
+            kl_lines[-1].append(span(over, ".1f"))
+    head = ["variant", "n", "1 + ε", "% of iterations with a maximum ratio over it", "% of held-out batches"]
+    text = table(head, ratio_lines)
+    head = ["variant", "n", "mean KL, first third", "middle third", "last third", "largest"]
+    return text + "\n" * bool(text) + table([*head, "% over the bound", "% of held-out batches"], kl_lines)
+
+
+def authors_cell(env_id: str, variant: str, agents: list[Record], out, name: str) -> str:
+    """Our agents of one cell against all runs of the authors' code, where there are at least three of either."""
+    runs = theirs(env_id, variant, agents, as_released=False)
+    if min(len(runs), len(agents)) < 3:
+        return ""
+    lines = []
+    for score, title in (SCORES | LAST_FIFTY).items():
+        x, y = sample(agents, score), sample(runs, score)
+        gap, rank = stats.difference(y, x), scipy.stats.mannwhitneyu(x, y, method="exact").pvalue
+        lines.append([title, span(x, ".0f"), span(y, ".0f"), gap, p_text(gap.p), p_text(rank)])
+    head = ["score", f"here, n = {len(agents)}", f"authors' code, n = {len(runs)}", "theirs - ours", "p, Welch"]
+    text = [
+        f"## {label(variant)} on {env_id}, here and in the authors' code\n",
+        table([*head, "p, Mann-Whitney"], lines),
+    ]
+    released, without = ([run for run in runs if run.heldout is kind] for kind in (True, False))
+    text.append("Mean (lowest to highest); p values not corrected.\n")
+    if without:
+        seeds = ", ".join(str(run.seed) for run in without)
+        lists = (f"{title} {listed(released, s)} / {listed(without, s)}" for s, title in (SCORES | LAST_FIFTY).items())
+        text[-1] = text[-1].rstrip() + (
+            f" Theirs are runs as released and, of seeds {seeds}, runs without its held-out rollouts. As released / "
+            f"without: {'; '.join(lists)}.\n"
+        )
+    text.append(measured_table(agents, runs))
+    names = {"charts/episodic_return": "mean return"} | MEASURED
+    figure = f"{name}_authors_{env_id}_{variant}.png"
+    histories = [agent.history for agent in agents], [run.history for run in runs]
+    title = f"{label(variant)} on {env_id}" + f"; {len(without)} of the authors' runs without held-out batches" * bool(
+        without
+    )
+    figures.one_cell(out / figure, title, variant, *histories, names)
+    text.append(f"![every run, and every run of the authors' code]({figure})\n")
+    return "\n".join(part for part in text if part)
+
+
+def measured_table(agents: list[Record], runs: list[Theirs]) -> str:
+    """What the authors' code did in every iteration, where that was logged, against the range of our agents."""
+    lines, n = [], len(agents)
+    for run in runs:
+        for name, title in MEASURED.items():
+            if name in run.history:
+                ours = np.array([agent.history[name] for agent in agents])
+                there = run.history[name].to_numpy()
+                inside = percent(pd.Series((ours.min(axis=0) <= there) & (there <= ours.max(axis=0))))
+                ends = span([values[-1] for values in ours], ".4g"), f"{there[-1]:.4g}"
+                means = span([values.mean() for values in ours], ".4g"), f"{there.mean():.4g}"
+                which = f"{title}, their seed {run.seed}" + " (no held-out)" * (not run.heldout)
+                lines.append([which, *means, *ends, f"{inside:.0f}%"])
+    head = ["all iterations", f"here, n = {n}, mean", "theirs, mean", "here, at the end", "theirs, at the end"]
+    chance = 100 * (n - 1) / (n + 1)
+    return table([*head, f"theirs within the range of ours ({chance:.0f}% if alike)"], lines)
+
+
+def report_table(cells: Cells, name: str, out) -> str:
+    """Tables 2 and 3, learning curves, the authors' code beside them, and Figure 2."""
+    there = {env_id: {v: agents for v, agents in rows.items() if agents} for env_id, rows in cells.items()}
+    there = {env_id: rows for env_id, rows in there.items() if rows}
+    histories = {env: {v: [agent.history for agent in agents] for v, agents in r.items()} for env, r in there.items()}
+    found = all_differences(there)
+    figures.learning_curves(out / f"{name}_curves.png", histories)
+    text = [f"![mean return against steps]({name}_curves.png)\n"]
+    other = {
+        env: {v: [run.history for run in theirs(env, v, a)] for v, a in rows.items()} for env, rows in there.items()
+    }
+    other = {env_id: rows for env_id, rows in other.items() if any(rows.values())}
+    if other:
+        figures.against_authors(out / f"{name}_authors.png", {env_id: histories[env_id] for env_id in other}, other)
+        text.append(f"![every run, and every run of the authors' code]({name}_authors.png)\n")
+    text.append(claims(there, found))
+    for env_id, rows in there.items():
+        text += [f"## {env_id}\n", score_table(env_id, cells[env_id]), runs_table(env_id, cells[env_id])]
+        text += [difference_table(env_id, rows, found), aai_table(env_id, rows)]
+        text += [iqm_table(rows), improvement_table(rows), trust_region_tables(rows)]
+        shown = [v for v in rows if v in ("ppo", "ppo_m", "trpo") or v not in LABELS]
+        if any(len(trust(agent, "mean_kl")) for variant in shown for agent in rows[variant]):
+            figure = f"{name}_trust_region_{env_id}.png"
+            clips = sorted({clip_of(rows[variant]) for variant in shown})
+            figures.trust_region(out / figure, env_id, {v: histories[env_id][v] for v in shown}, clips)
+            text.append(f"![{env_id}: reward, maximum ratio and mean KL]({figure})\n")
+    text += [authors_cell(env_id, v, agents, out, name) for env_id, rows in there.items() for v, agents in rows.items()]
+    return "\n".join(part for part in text if part)

@@ -1,0 +1,57 @@
+"""benchmark/README.md says what is there: its numbers are the committed report's, its map names every file."""
+
+import re
+from importlib import import_module
+
+from conftest import ROOT, SCRIPTS
+
+README = (ROOT / "benchmark/README.md").read_text()
+REPORT = (ROOT / "benchmark/results/table2.md").read_text()
+RESULTS = README.partition("## Results")[2].partition("\n### v5 is not v2")[0]
+ONE_LINE = re.sub(r"\s+", " ", RESULTS)  # a number may stand at the end of one line, its interval on the next
+
+
+def test_the_map_names_every_file():
+    named = re.findall(r"`(\w+\.py)` \|$", README, re.M)
+    assert sorted(named) == sorted(path.name for path in (ROOT / "benchmark").glob("*.py"))
+
+
+def test_the_claims_are_the_reports():
+    said = re.findall(r"^\| the paper's claim .*(?:\n\|.*)+", README, re.M)
+    assert len(said) == 1 and said[0] in REPORT
+
+
+def test_every_estimate_and_p_value_is_in_the_report():
+    number = r"-?\d[\d.]*"
+    estimates = re.findall(rf"{number} \[{number}, {number}\]", ONE_LINE)
+    spans = re.findall(rf"{number} \({number} to {number}\)", ONE_LINE)
+    ps = re.findall(r"p = [\d.]+\d", ONE_LINE)
+    assert len(estimates) > 8 and len(spans) > 15 and ps
+    assert [found for found in estimates + spans if found not in REPORT] == []
+    assert [p for p in ps if f"({p})" not in REPORT and f"| {p[4:]} |" not in REPORT] == []
+
+
+def test_every_other_number_is_in_the_report():
+    """Scores, shares and lists of runs: no figure of the results stands in README alone."""
+    known = set(re.findall(r"\d[\d.]*\d|\d", REPORT))
+    counts = {"999,424", "2", "3", "4", "5", "88"}  # steps, a figure's and seeds' numbers, the paper's
+    prose = re.sub(r"\(results/[^)]*\)|\[results/[^]]*\]|`[^`]*`|-v5", "", RESULTS)
+    found = set(re.findall(r"\d[\d.,]*\d|\d", prose)) - counts
+    assert len(found) > 60 and {x for x in found if x not in known} == set()
+
+
+def test_links_and_figures_exist():
+    links = re.findall(r"\]\((?!http)([^)]+)\)", README)
+    assert len(links) > 8 and [link for link in links if not (ROOT / "benchmark" / link).exists()] == []
+    figures = [link for link in links if link.endswith(".png")]
+    assert figures and all((ROOT / "benchmark" / link).with_suffix(".svg").is_file() for link in figures)
+
+
+def test_flags_and_suites_exist():
+    known = {f"--{name.replace('_', '-')}" for script in SCRIPTS for name in import_module(script).Args.__annotations__}
+    for name in ("run", "authors"):
+        known |= set(re.findall(r'"(--[\w-]+)"', (ROOT / f"benchmark/{name}.py").read_text()))
+    named = set(re.findall(r"(?<![\w-])(--[a-z][\w-]*\w)", README))
+    assert len(named) > 8 and named - known == set()
+    suites = (ROOT / "benchmark/suites.py").read_text()
+    assert all(f'"{suite}"' in suites for suite in re.findall(r"(?:run|report)\.py (\w+)", README))
