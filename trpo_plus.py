@@ -6,7 +6,7 @@
 #     "mujoco>=3.1",
 #     "numpy>=1.26",
 #     "tensorboard>=2.15",
-#     "tyro>=0.9",
+#     "tyro>=0.9.1",
 #     "tqdm>=4.66",
 #     "filelock>=3.12",
 #     "threadpoolctl>=3.1",
@@ -350,7 +350,7 @@ def trpo_step(args: Hyperparameters, agent: Agent, batch: Batch) -> dict[str, fl
         "trust_region/max_kl": agent.max_kl,
         "trust_region/step_fraction": fraction,
         "trust_region/cg_residual": residual,
-        "trust_region/expected_improvement": fraction * expected,
+        "trust_region/expected_improvement": fraction * expected if fraction else 0.0,
         "trust_region/improvement": gain,
     }
 
@@ -686,7 +686,7 @@ def plain(args: Args) -> Args:
         try:
             values[name] = convert(getattr(args, name), hint)
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-            takes = re.sub(r"typing\.|<class '(\w+)'>", r"\1", str(hint))
+            takes = re.sub(r"\bstr\b", "a word", re.sub(r"typing\.|<class '(\w+)'>", r"\1", str(hint)))
             takes = re.sub(r"Annotated\[(\w+), '(.*?)'\]", r"\1 in \2", takes)
             raise InputError(f"{flag(name)} takes {takes}, not {getattr(args, name)!r}".replace("\n", " ")) from error
     return Args(**values)
@@ -797,13 +797,11 @@ def try_env(args: Args) -> None:
         cut = f"--num-steps {args.num_steps} cuts episodes short of their {limit} steps"
         print(f"warning: {cut}; --no-reset-each-iteration carries them on", file=sys.stderr)
     low, high = env.action_space.low.astype(float), env.action_space.high.astype(float)
-    half, center = (high - low) / 2, (high + low) / 2
-    odd = np.isfinite(half) & ((half < 0.25) | (half > 4) | (abs(center) > half / 2))
-    if odd.any():
-        said = (
-            f"actions lie in [{low[odd].min():g}, {high[odd].max():g}], the policy begins at 0 +- 1 and is not scaled"
-        )
-        print(f"warning: {said}; gymnasium.wrappers.RescaleAction(env, -1, 1) makes them fit", file=sys.stderr)
+    half, bounded = (high - low) / 2, np.isfinite(low) & np.isfinite(high)
+    odd = (half < 0.25) | (half > 4) | (low > -half / 2) | (high < half / 2)
+    if (odd & bounded).any():
+        said = f"actions lie in [{low.min():g}, {high.max():g}], the policy begins at 0 +- 1 and is not scaled to them"
+        print(f"warning: {said}; gymnasium.wrappers.RescaleAction(env, -1, 1) does it", file=sys.stderr)
     close(env)
 
 

@@ -1,4 +1,4 @@
-"""Spaces, sizes and rewards at their limits, truncation, several environments, and the running filters."""
+"""Rollouts, batches, running filters: spaces, sizes and rewards at their limits, truncation, several environments."""
 
 import importlib
 import itertools
@@ -33,9 +33,8 @@ def train(script, tmp_path):
     return run
 
 
-def first_obs(agent, environments):
-    """The first observation of each environment, filtered."""
-    return np.stack([agent.obs_filter(env.reset(seed=i)[0]) for i, env in enumerate(environments)])
+def make_agent(m, args, env):
+    return m.Agent(args, env.observation_space, env.action_space)
 
 
 def returns(history):
@@ -75,9 +74,9 @@ def test_zero_variance_observation(train, obs):
 
 def test_dict_observations_are_flattened(script, train):
     _, checkpoint = train(env_id="envs:DictObs-v0")
-    assert checkpoint["agent"]["policy"]["mean.0.weight"].shape == (64, 6)
+    assert checkpoint["agent"]["policy"]["mean_net.0.weight"].shape == (64, 6)
     env = script.make_env(script.Args(env_id="envs:DictObs-v0", env_kwargs='{"obs": 7.0}'))
-    raw = script.ObservationFilter(env.observation_space, script.Args(norm_obs=False))
+    raw = script.ObservationFilter(script.Args(norm_obs=False), env.observation_space)
     assert raw(env.reset(seed=0)[0]).tolist() == [7, 7, 7, 0, 0, 1]
 
 
@@ -85,10 +84,10 @@ def test_dict_observations_are_flattened(script, train):
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("shape, bound", [((2, 2), "1"), ((3,), "inf"), ((), "0.5")])
 def test_actions_have_the_shape_and_dtype_of_the_space(train, shape, dtype, bound, clip):
-    """The environment asserts it."""
+    """The environment asserts it; one action is that of the trial before the start."""
     envs.ACTIONS.clear()
     train({"shape": shape, "dtype": dtype, "bound": bound, "inside": clip}, clip_actions=clip)
-    assert len(envs.ACTIONS) == 96 and envs.ACTIONS[0].dtype == dtype and envs.ACTIONS[0].shape == shape
+    assert len(envs.ACTIONS) == 97 and envs.ACTIONS[0].dtype == dtype and envs.ACTIONS[0].shape == shape
 
 
 def test_clipped_and_raw_actions(script, train, tmp_path):
@@ -106,8 +105,8 @@ def test_clipped_and_raw_actions(script, train, tmp_path):
 def test_log_probabilities_are_of_the_raw_action(script):
     args = script.Args(**{**TINY, "num_steps": 200}, clip_actions=True, env_kwargs='{"bound": "0.5"}')
     env = script.make_env(args)
-    agent = script.Agent(args, env)
-    data = script.rollout(args, agent, [env], first_obs(agent, [env]))
+    agent = make_agent(script, args, env)
+    data = script.rollout(args, agent, [env], script.reset(args, agent, [env], 0))
     assert np.abs(data.actions).max() > 1.0
     batch = script.make_batch(args, agent, data)
     mean, log_std = agent.policy(batch.obs)
@@ -161,12 +160,12 @@ def test_bootstrap_by_hand(script, bootstrap):
     deltas: 1 + 20/2 - 10 = 1;  2 + 24/2 - 20 = -6, without bootstrap 2 - 20 = -18;  3 + 40/2 - 30 = -7
     """
     args = script.Args(gamma=0.5, gae_lambda=0.5, bootstrap_truncated=bootstrap)
-    agent = script.Agent(args, gym.make("envs:Toy-v0"))
+    agent = make_agent(script, args, gym.make("envs:Toy-v0"))
     agent.value = Value()
     obs, next_obs = (np.repeat(column(*x)[..., None], 3, -1) for x in ((10, 20, 30), (20, 24, 40)))
     no, truncated = column(0, 0, 0, dtype=bool), column(0, 1, 0, dtype=bool)
     actions = np.zeros((3, 1, 2), np.float32)
-    data = script.Rollout(obs, actions, column(1, 2, 3), next_obs, no, truncated, [], obs[-1])
+    data = script.Rollout(obs, actions, column(1, 2, 3), next_obs, no, truncated, [])
     batch = script.make_batch(args, agent, data)
     cut = -6.0 if bootstrap else -18.0
     assert batch.advantages.tolist() == [1 + cut / 4, cut, -7.0]
@@ -182,12 +181,14 @@ def test_final_observation_is_the_next_observation(script):
     off = {"clip_obs": math.inf, "reward_scaling": "none"} if script.__name__ in FULL else {}
     args = script.Args(**{**TINY, "num_steps": 10}, norm_obs=False, env_kwargs=kwargs, **off)
     env = script.make_env(args)
-    agent = script.Agent(args, env)
-    data = script.rollout(args, agent, [env], first_obs(agent, [env]))
+    agent = make_agent(script, args, env)
+    state = script.reset(args, agent, [env], 0)
+    data = script.rollout(args, agent, [env], state)
+    assert state.obs[0, 0] == 2 and state.lengths.tolist() == [2]  # where the next rollout may go on
     assert data.obs[:, 0, 0].tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
     assert data.next_obs[:, 0, 0].tolist() == [1, 2, 3, 4, 1, 2, 3, 4, 1, 2]
     assert data.truncated[:, 0].tolist() == [False, False, False, True] * 2 + [False] * 2
-    assert not data.terminated.any() and data.last_obs[0, 0] == 2 and len(data.episodes) == 2
+    assert not data.terminated.any() and len(data.episodes) == 2
 
 
 @settings(max_examples=60, deadline=None)
@@ -209,8 +210,9 @@ def test_gae_of_several_environments(steps, num_envs, gamma, gae_lambda, seed):
                 if done[k, i]:
                     break
     for name in (*FULL, *MINIMAL):
-        gae = importlib.import_module(name).gae
-        actual = gae(rewards, values, next_values, terminated, done, gamma, gae_lambda)
+        m = importlib.import_module(name)
+        args = m.Args(gamma=gamma, gae_lambda=gae_lambda)
+        actual = m.gae(args, rewards, values, next_values, terminated, done)
         np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -253,7 +255,7 @@ def test_reward_filter_of_several_environments(name):
             std = np.std(seen, ddof=1) if len(seen) > 1 else abs(seen[0])
             assert reward_filter(reward, i) == pytest.approx(reward / (std + 1e-8), rel=1e-9)
             if (t + i) % 7 == 0:
-                reward_filter.discounted_sum[i] = 0.0
+                reward_filter.discounted_sums[i] = 0.0
                 sums[i] = 0.0
 
 
@@ -264,11 +266,11 @@ def test_reward_sum_within_a_rollout(name):
     kwargs = '{"length": 3, "reward": 1.0}'
     args = m.Args(**{**TINY, "num_steps": 7}, num_envs=2, gamma=0.9, env_kwargs=kwargs)
     pair = [m.make_env(args) for _ in range(2)]
-    agent = m.Agent(args, pair[0])
-    obs = first_obs(agent, pair)
+    agent = make_agent(m, args, pair[0])
+    state = m.reset(args, agent, pair, 0)
     seen, push = [], agent.reward_filter.push
     agent.reward_filter.push = lambda x: (seen.append(float(x)), push(x))
-    m.rollout(args, agent, pair, obs)
+    m.rollout(args, agent, pair, state)
     once = [1.0, 1.9, 2.71] * 2 + [1.0]
     assert seen == pytest.approx([value for value in once for _ in range(2)])
 
@@ -276,18 +278,17 @@ def test_reward_sum_within_a_rollout(name):
 def test_observations_count_in_the_order_of_the_environments(script):
     args = script.Args(**{**TINY, "num_steps": 3}, num_envs=2)
     pair = [script.make_env(script.replace(args, env_kwargs=json.dumps({"obs": obs}))) for obs in (1.0, 5.0)]
-    agent, seen = script.Agent(args, pair[0]), []
+    agent, seen = make_agent(script, args, pair[0]), []
     push = agent.obs_filter.push
     agent.obs_filter.push = lambda x: (seen.append(float(x[0])), push(x))
-    obs = first_obs(agent, pair)
-    script.rollout(args, agent, pair, obs)
+    script.rollout(args, agent, pair, script.reset(args, agent, pair, 0))
     assert seen == [1.0, 5.0] * 4
 
 
 def test_frozen_observation_filter(script):
     """Frozen, it normalizes by what it has and learns nothing."""
     args = script.Args()
-    obs_filter = script.ObservationFilter(gym.spaces.Box(-np.inf, np.inf, (2,), np.float64), args)
+    obs_filter = script.ObservationFilter(args, gym.spaces.Box(-np.inf, np.inf, (2,), np.float64))
     for obs in ([1.0, 2.0], [3.0, 6.0]):
         obs_filter(np.array(obs))
     before = {name: value.tolist() if name != "count" else value for name, value in obs_filter.state_dict().items()}

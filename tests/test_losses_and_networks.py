@@ -1,8 +1,9 @@
-"""PPO's loss and update against plain textbook code, and the parts that all four scripts share."""
+"""PPO's loss and update against plain textbook code; networks, their initialization, gradient clipping, the log."""
 
 import copy
 import importlib
 import math
+from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -37,7 +38,7 @@ def load(name):
 def make_agent(m, seed=0, **changes):
     torch.manual_seed(seed)
     args = m.Args(hidden_sizes=(4, 5), **changes)
-    agent = m.Agent(args, Env())
+    agent = m.Agent(args, Env.observation_space, Env.action_space)
     with torch.no_grad():
         for p in [*agent.policy.parameters(), *agent.value.parameters()]:
             p.add_(0.3 * torch.randn_like(p))
@@ -76,6 +77,18 @@ def textbook_policy_loss(policy, batch, clip_coef, ent_coef, norm_adv):
     return -total / len(batch.obs) - ent_coef * entropy, clipped / len(batch.obs)
 
 
+def policy_loss(m, args, agent, batch):
+    return m.policy_loss(args, agent.policy(batch.obs), batch)
+
+
+def value_loss(m, args, agent, batch):
+    """The value loss that a script trains with: clipped where [1] is on."""
+    values = agent.value(batch.obs).squeeze(-1)
+    if getattr(args, "vf_clip_coef", INF) < INF:
+        return m.clipped_value_loss(args, values, batch)
+    return m.value_loss(values, batch)
+
+
 def gradient(loss, network):
     return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(network.parameters()))])
 
@@ -93,7 +106,7 @@ def test_policy_loss_is_the_textbook_one(seed, size, clip_coef, ent_coef, norm_a
         m = load(name)
         args, agent = make_agent(m, seed, clip_coef=clip_coef, ent_coef=ent_coef, norm_adv=norm_adv)
         batch = make_batch(m, size, seed)
-        loss, clipfrac = m.policy_loss(agent.policy, batch, args)
+        loss, clipfrac = policy_loss(m, args, agent, batch)
         expected, expected_clipfrac = textbook_policy_loss(agent.policy, batch, clip_coef, ent_coef, norm_adv)
         torch.testing.assert_close(loss, expected, rtol=1e-9, atol=1e-11)
         assert clipfrac.item() == pytest.approx(expected_clipfrac)
@@ -108,12 +121,12 @@ def test_clip_coef_inf_is_no_clip(name):
     m = load(name)
     args, agent = make_agent(m, clip_coef=INF)
     batch = make_batch(m, 64, distance=2.0)
-    loss, clipfrac = m.policy_loss(agent.policy, batch, args)
-    ratio = (m.gaussian_log_prob(*agent.policy(batch.obs), batch.actions) - batch.log_probs).exp()
+    loss, clipfrac = policy_loss(m, args, agent, batch)
+    ratio = (agent.policy(batch.obs).log_prob(batch.actions) - batch.log_probs).exp()
     unclipped = -(ratio * m.normalize(batch.advantages)).mean()
     assert torch.equal(loss, unclipped) and clipfrac == 0
     assert torch.equal(gradient(loss, agent.policy), gradient(unclipped, agent.policy))
-    clipped, fraction = m.policy_loss(agent.policy, batch, m.Args(clip_coef=0.2))
+    clipped, fraction = policy_loss(m, m.Args(clip_coef=0.2), agent, batch)
     assert not torch.equal(clipped, loss) and fraction > 0.5
 
 
@@ -124,7 +137,7 @@ def test_entropy_bonus_sign(name):
     for coefficient in (0.1, -0.1):
         args, agent = make_agent(m, ent_coef=coefficient)
         batch = make_batch(m)._replace(advantages=torch.zeros(24))
-        loss, _ = m.policy_loss(agent.policy, batch, args)
+        loss, _ = policy_loss(m, args, agent, batch)
         descent = -torch.autograd.grad(loss, agent.policy.log_std)[0]
         torch.testing.assert_close(descent, torch.full((ACTION_DIM,), coefficient))
         distribution = torch.distributions.Normal(torch.zeros(ACTION_DIM), agent.policy.log_std.exp())
@@ -133,20 +146,17 @@ def test_entropy_bonus_sign(name):
 
 @PROPERTY
 @given(seed=seeds, size=st.floats(1e-3, 1e3), max_norm=st.floats(1e-3, 1e3))
-def test_clip_gradient(seed, size, max_norm):
+def test_clip_grads(seed, size, max_norm):
     """torch.nn.utils.clip_grad_norm_, all parameters as one vector; a gradient within the bound keeps its bits."""
     for name in FULL:
         m = load(name)
-        _, agent = make_agent(m, seed)
-        for p in agent.value.parameters():
-            p.grad = size * torch.randn_like(p)
-        other, before = copy.deepcopy(agent.value), [p.grad.clone() for p in agent.value.parameters()]
-        for p, grad in zip(other.parameters(), before):
+        args, agent = make_agent(m, seed, max_grad_norm=max_norm)
+        before = [size * torch.randn_like(p) for p in agent.value.parameters()]
+        for p, grad in zip(agent.value.parameters(), before):
             p.grad = grad.clone()
-        norm = torch.nn.utils.clip_grad_norm_(other.parameters(), max_norm)
-        m.clip_gradient(agent.value, max_norm)
-        after = [p.grad for p in agent.value.parameters()]
-        for ours, theirs in zip(after, other.parameters()):
+        norm = torch.nn.utils.clip_grad_norm_(agent.value.parameters(), max_norm)
+        after = m.clip_grads(args, before)
+        for ours, theirs in zip(after, agent.value.parameters()):
             torch.testing.assert_close(ours, theirs.grad, rtol=1.01e-6 / min(1, norm.item()), atol=0)  # its norm + 1e-6
         if norm < max_norm:
             assert all(torch.equal(old, new) for old, new in zip(before, after))
@@ -179,8 +189,8 @@ def test_orthogonal_initialization(name):
     """W W' = gain^2 I: sqrt(2) in the hidden layers, 0.01 at the policy's output, 1 at the value's; zero biases."""
     m = load(name)
     torch.manual_seed(1)
-    agent = m.Agent(m.Args(hidden_sizes=(16, 8), init="orthogonal"), Env())
-    for network, output_gain in ((agent.policy.mean, 0.01), (agent.value, 1.0)):
+    agent = m.Agent(m.Args(hidden_sizes=(16, 8), init="orthogonal"), Env.observation_space, Env.action_space)
+    for network, output_gain in ((agent.policy.mean_net, 0.01), (agent.value, 1.0)):
         layers = linears(network)
         assert len(layers) == 3
         for layer, gain in zip(layers, (2**0.5, 2**0.5, output_gain)):
@@ -196,8 +206,9 @@ def test_xavier_initialization(name):
     """Uniform in +- sqrt(6 / (fan_in + fan_out)), filling that range; zero biases, log_std zero."""
     m = load(name)
     torch.manual_seed(1)
-    agent = m.Agent(m.Args(hidden_sizes=(64, 32), **({"init": "xavier"} if name in FULL else {})), Env())
-    for network in (agent.policy.mean, agent.value):
+    args = m.Args(hidden_sizes=(64, 32), **({"init": "xavier"} if name in FULL else {}))
+    agent = m.Agent(args, Env.observation_space, Env.action_space)
+    for network in (agent.policy.mean_net, agent.value):
         for layer in linears(network):
             bound = math.sqrt(6 / sum(layer.weight.shape))
             largest = layer.weight.abs().max()
@@ -211,25 +222,23 @@ def test_xavier_initialization(name):
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_numpy_forward(script, activation):
     """The torch network's outputs, and those of every later in-place change: an optimizer step, a loaded state."""
-    _, agent = make_agent(script, activation=activation)
-    forward = script.numpy_forward(agent.policy.mean, activation)
+    args, agent = make_agent(script, activation=activation)
+    forward = script.numpy_forward(args, agent.policy.mean_net)
     obs = 3 * torch.randn(9, OBS_DIM)
 
     def equal():
-        return np.allclose(forward(obs.numpy()), agent.policy.mean(obs).detach().numpy(), rtol=1e-12, atol=1e-14)
+        return np.allclose(forward(obs.numpy()), agent.policy.mean_net(obs).detach().numpy(), rtol=1e-12, atol=1e-14)
 
     first = forward(obs.numpy())
     assert first.shape == (9, ACTION_DIM) and equal()
     np.testing.assert_allclose(forward(obs[0].numpy()), first[0], rtol=1e-12)
     optimizer = torch.optim.Adam(agent.policy.parameters(), lr=0.1)
-    agent.policy.mean(obs).sum().backward()
+    agent.policy.mean_net(obs).sum().backward()
     optimizer.step()
     assert not np.allclose(forward(obs.numpy()), first) and equal()
     agent.policy.load_state_dict(make_agent(script, 7, activation=activation)[1].policy.state_dict())
     assert not np.allclose(forward(obs.numpy()), first) and equal()
-    other = script.mlp(OBS_DIM, ACTION_DIM, script.Args(activation="relu" if activation == "tanh" else "tanh"))
-    other.load_state_dict(script.mlp(OBS_DIM, ACTION_DIM, script.Args(activation=activation)).state_dict())
-    hidden = agent.policy.mean[1](torch.tensor([-2.0, 2.0]))
+    hidden = agent.policy.mean_net[1](torch.tensor([-2.0, 2.0]))
     expected = np.tanh([-2.0, 2.0]) if activation == "tanh" else [0.0, 2.0]
     np.testing.assert_allclose(hidden.numpy(), expected)
 
@@ -258,12 +267,15 @@ def test_joint_update_equals_two_separate_ones(name, max_grad_norm, dtype):
         order = torch.randperm(32)
         for rows in order.split(8):
             minibatch = m.Batch(*(x[rows] for x in batch))
-            losses = m.policy_loss(twin.policy, minibatch, args)[0], m.value_loss(twin.value, minibatch, args)
+            losses = policy_loss(m, args, twin, minibatch)[0], value_loss(m, args, twin, minibatch)
             for network, adam, loss in zip((twin.policy, twin.value), adams, losses):
                 adam.zero_grad()
                 loss.backward()
                 if max_grad_norm < INF:
-                    m.clip_gradient(network, max_grad_norm)
+                    for p, grad in zip(
+                        network.parameters(), m.clip_grads(args, [p.grad for p in network.parameters()])
+                    ):
+                        p.grad = grad
                 adam.step()
     for network in ("policy", "value"):
         ours, theirs, old = (getattr(x, network).state_dict() for x in (agent, twin, before))
@@ -277,8 +289,8 @@ def test_update_returns_means(name):
     m = load(name)
     args, agent = make_agent(m, num_minibatches=1, update_epochs=1)
     batch = make_batch(m)
-    expected = m.policy_loss(agent.policy, batch, args)[0].item(), m.value_loss(agent.value, batch, args).item()
-    clipfrac = m.policy_loss(agent.policy, batch, args)[1].item()
+    expected = policy_loss(m, args, agent, batch)[0].item(), value_loss(m, args, agent, batch).item()
+    clipfrac = policy_loss(m, args, agent, batch)[1].item()
     row = m.update(args, agent, batch)
     assert row == pytest.approx(
         {"losses/policy_loss": expected[0], "losses/value_loss": expected[1], "losses/clipfrac": clipfrac}
@@ -290,7 +302,7 @@ def test_update_returns_means(name):
     for _ in range(2):
         for rows in torch.randperm(24).split(12):
             minibatch = m.Batch(*(x[rows] for x in batch))
-            means.append((m.policy_loss(agent.policy, minibatch, args)[0], m.value_loss(agent.value, minibatch, args)))
+            means.append((policy_loss(m, args, agent, minibatch)[0], value_loss(m, args, agent, minibatch)))
     assert row["losses/policy_loss"] == pytest.approx(np.mean([p.item() for p, _ in means]))
     assert row["losses/value_loss"] == pytest.approx(np.mean([v.item() for _, v in means]))
 
@@ -311,7 +323,7 @@ def test_trust_region(seed, size):
             )
             kl = torch.distributions.kl_divergence(p, q).mean().item()
             ratio = (q.log_prob(actions) - p.log_prob(actions)).exp().max().item()
-        row = m.trust_region(old.policy, new.policy, obs, actions, "heldout_")
+        row = m.measure(SimpleNamespace(old_policy=old.policy), new, obs, actions, "heldout_")
         assert row == pytest.approx(
             {"trust_region/heldout_mean_kl": kl, "trust_region/heldout_max_ratio": ratio}, rel=1e-9
         )
@@ -351,7 +363,8 @@ def test_learning_rate_annealing(name, train, monkeypatch):
     history = train(name, policy_lr=1e-3, value_lr=4e-3)
     factors = [1 - i / 5 for i in range(5)] if name in FULL else [1] * 5
     assert rates == [[1e-3 * f, 4e-3 * f] for f in factors]
-    assert [row["charts/learning_rate"] for row in history] == [policy for policy, _ in rates]
+    logged = [[row["charts/learning_rate"], row["charts/value_learning_rate"]] for row in history]
+    assert logged == rates
     if name in FULL:
         assert rates[-1] == pytest.approx([1e-3 / 5, 4e-3 / 5])
 
@@ -377,3 +390,21 @@ def test_explained_variance_and_entropy_are_logged(name, train, monkeypatch):
     entropy = torch.distributions.Normal(0.0, agents[-1].policy.log_std.detach().exp()).entropy().sum().item()
     assert history[-1]["losses/entropy"] == pytest.approx(entropy, rel=1e-6)
     assert history[0]["losses/entropy"] != history[-1]["losses/entropy"]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_what_the_policy_returns_is_safe_to_keep(name):
+    """A reader who stores pi_old and adds a KL penalty: the old distribution stays, and backward works each time."""
+    m = load(name)
+    _, agent = make_agent(m)
+    obs = torch.randn(5, OBS_DIM)
+    with torch.no_grad():
+        old = agent.policy(obs)
+    kept, optimizer = [x.clone() for x in old], torch.optim.Adam(agent.policy.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        pi = agent.policy(obs)
+        (old.kl(pi).mean() - pi.entropy()).backward()
+        optimizer.step()
+    assert all(torch.equal(a, b) for a, b in zip(kept, old))
+    assert old.kl(agent.policy(obs)).mean() > 0

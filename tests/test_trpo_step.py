@@ -34,7 +34,7 @@ def make_agent(m, seed=0, **changes):
     """An agent on a small network, away from its initial values: biases and log_std are not zero."""
     torch.manual_seed(seed)
     args = m.Args(hidden_sizes=(4, 4), **changes)
-    agent = m.Agent(args, Env())
+    agent = m.Agent(args, Env.observation_space, Env.action_space)
     with torch.no_grad():
         for p in agent.policy.parameters():
             p.add_(0.3 * torch.randn_like(p))
@@ -45,9 +45,9 @@ def make_batch(m, agent, size=40, seed=0, **changes):
     generator = torch.Generator().manual_seed(seed)
     obs = torch.randn(size, OBS_DIM, generator=generator)
     with torch.no_grad():
-        mean, log_std = agent.policy(obs)
-        actions = mean + log_std.exp() * torch.randn(size, ACTION_DIM, generator=generator)
-        log_probs = m.gaussian_log_prob(mean, log_std, actions)
+        pi = agent.policy(obs)
+        actions = pi.mean + pi.log_std.exp() * torch.randn(size, ACTION_DIM, generator=generator)
+        log_probs = pi.log_prob(actions)
     values, advantages, returns = torch.randn(3, size, generator=generator)
     return m.Batch(obs, actions, log_probs, values, advantages, returns)._replace(**changes)
 
@@ -67,7 +67,7 @@ def fisher_of_gaussian(policy, obs):
     fisher = torch.zeros(size, size)
     for row in obs:
         mean, log_std = policy(row[None])
-        jacobian = [torch.autograd.grad(x, policy.mean.parameters(), retain_graph=True) for x in mean[0]]
+        jacobian = [torch.autograd.grad(x, policy.mean_net.parameters(), retain_graph=True) for x in mean[0]]
         jacobian = torch.stack([torch.cat([part.flatten() for part in grads]) for grads in jacobian])
         full = torch.zeros(size, size)
         offset = {name: sum(p.numel() for p in list(policy.parameters())[:i]) for i, name in enumerate(names)}
@@ -85,7 +85,6 @@ def hessian_of_kl(m, policy, obs):
     shapes = [p.shape for p in named.values()]
     with torch.no_grad():
         old_mean, old_log_std = policy(obs)
-        old_log_std = old_log_std.clone()
 
     def mean_kl(vector):
         parts = [part.view(shape) for part, shape in zip(vector.split([s.numel() for s in shapes]), shapes)]
@@ -97,9 +96,13 @@ def hessian_of_kl(m, policy, obs):
     return torch.autograd.functional.hessian(mean_kl, torch.cat([p.detach().flatten() for p in named.values()]))
 
 
+def fisher(m, policy, obs, damping):
+    return m.fisher_vector_product(m.Args(cg_damping=damping), policy, obs)
+
+
 def fisher_by_products(m, policy, obs, damping=0.0):
     size = sum(p.numel() for p in policy.parameters())
-    return torch.stack([m.fisher_vector_product(policy, obs, damping)(v) for v in torch.eye(size)], dim=1)
+    return torch.stack([fisher(m, policy, obs, damping)(v) for v in torch.eye(size)], dim=1)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -113,7 +116,7 @@ def test_fisher_vector_product(m, seed):
     product = fisher_by_products(m, agent.policy, obs)
     torch.testing.assert_close(product, analytic, rtol=1e-9, atol=1e-11)
     vector = torch.randn(len(analytic))
-    damped = m.fisher_vector_product(agent.policy, obs, 0.1)(vector)
+    damped = fisher(m, agent.policy, obs, 0.1)(vector)
     torch.testing.assert_close(damped, analytic @ vector + 0.1 * vector, rtol=1e-9, atol=1e-11)
 
 
@@ -130,7 +133,7 @@ def test_fisher_matrix_is_symmetric_and_positive_semidefinite(m, seed):
 def test_fisher_vector_product_leaves_no_gradient(m):
     _, agent = make_agent(m)
     before = parameters(agent.policy)
-    m.fisher_vector_product(agent.policy, torch.randn(5, OBS_DIM), 0.1)(torch.ones(sum(p.numel() for p in before)))
+    fisher(m, agent.policy, torch.randn(5, OBS_DIM), 0.1)(torch.ones(sum(p.numel() for p in before)))
     assert same_bits(before, agent.policy) and all(p.grad is None for p in agent.policy.parameters())
 
 
@@ -195,10 +198,10 @@ def test_the_step_never_exceeds_the_bound(seed, max_kl, fraction, norm_adv):
         args, agent = make_agent(m, seed, max_kl=max_kl, fisher_fraction=fraction, norm_adv=norm_adv)
         batch, before = make_batch(m, agent, 64, seed), parameters(agent.policy)
         with torch.no_grad():
-            old_mean, old_std = agent.policy(batch.obs)[0], agent.policy.log_std.exp()
+            old_mean, old_std = agent.policy(batch.obs).mean, agent.policy.log_std.exp()
         row = m.trpo_step(args, agent, batch)
         with torch.no_grad():
-            mean, std = agent.policy(batch.obs)[0], agent.policy.log_std.exp()
+            mean, std = agent.policy(batch.obs).mean, agent.policy.log_std.exp()
         old, new = torch.distributions.Normal(old_mean, old_std), torch.distributions.Normal(mean, std)
         mean_kl = torch.distributions.kl_divergence(old, new).sum(-1).mean()
         assert mean_kl <= max_kl * (1 + 1e-5)
@@ -218,7 +221,7 @@ def test_a_full_step_reaches_the_bound_to_second_order(m, norm_adv):
     batch = make_batch(m, agent, 200)
     old = copy.deepcopy(agent.policy)
     row = m.trpo_step(args, agent, batch)
-    mean_kl = m.trust_region(old, agent.policy, batch.obs, batch.actions, "")["trust_region/mean_kl"]
+    mean_kl = old(batch.obs).kl(agent.policy(batch.obs)).mean().item()
     assert row["trust_region/step_fraction"] in (1.0, 0.5)
     assert mean_kl == pytest.approx(row["trust_region/step_fraction"] ** 2 * 1e-6, rel=0.05)
     assert row["trust_region/improvement"] == pytest.approx(row["trust_region/expected_improvement"], rel=0.05)
@@ -246,9 +249,7 @@ def test_expected_and_measured_improvement(m, norm_adv, max_kl):
     args, agent = make_agent(m, 5, max_kl=max_kl, norm_adv=norm_adv, fisher_fraction=0.5)
     batch, before = make_batch(m, agent), torch.cat([p.flatten() for p in parameters(agent.policy)])
     normalized = batch._replace(advantages=m.normalize(batch.advantages)) if norm_adv else batch
-    loss = -(
-        (m.gaussian_log_prob(*agent.policy(batch.obs), batch.actions) - batch.log_probs).exp() * normalized.advantages
-    ).mean()
+    loss = -((agent.policy(batch.obs).log_prob(batch.actions) - batch.log_probs).exp() * normalized.advantages).mean()
     gradient = -torch.cat([g.flatten() for g in torch.autograd.grad(loss, agent.policy.parameters())])
     start = measured_surrogate(m, agent.policy, batch, norm_adv)
     row = m.trpo_step(args, agent, batch)
@@ -287,7 +288,9 @@ def test_each_condition_of_the_line_search_counts(m, reason):
     """The whole step is turned down for its KL alone, then for gaining too little alone."""
     args, agent = make_agent(m, 1, max_backtracks=1)
     batch, before = make_batch(m, agent), parameters(agent.policy)
-    gradient = m.flatten(torch.autograd.grad(m.surrogate(agent.policy, batch), list(agent.policy.parameters())))
+    gradient = m.flatten(
+        torch.autograd.grad(m.surrogate(agent.policy(batch.obs), batch), list(agent.policy.parameters()))
+    )
     step = 1e-3 * gradient / gradient.norm()
     expected, agent.max_kl = (gradient @ step).item(), 1.0
     assert m.line_search(args, agent, batch, step, expected)[0] == 1.0
@@ -333,8 +336,9 @@ def test_constant_advantages(m, capsys, constant):
 def test_zero_gradient(m, capsys, monkeypatch):
     """Advantages that are not zero, a surrogate that does not depend on the policy."""
     args, agent = make_agent(m)
-    monkeypatch.setattr(m, "gaussian_log_prob", lambda mean, log_std, _: 0 * (mean + log_std).sum(-1))
-    assert_no_step(m, args, agent, make_batch(m, agent), capsys, "gradient is zero")
+    batch = make_batch(m, agent)
+    monkeypatch.setattr(m.Gaussian, "log_prob", lambda pi, _: 0 * (pi.mean + pi.log_std).sum(-1))
+    assert_no_step(m, args, agent, batch, capsys, "gradient is zero")
 
 
 @pytest.mark.parametrize("factor", [-1.0, 0.0])
@@ -359,13 +363,14 @@ def test_curvature_turns_negative(m, capsys, monkeypatch):
     assert len(calls) == 2
 
 
-def test_step_that_is_not_finite(m, capsys, monkeypatch):
-    """A curvature so small, and positive, that the step overflows."""
+@pytest.mark.parametrize("size, reason", [(1e-44, "line search accepted none"), (1.0, "not positive and finite")])
+def test_step_that_is_not_finite(m, capsys, monkeypatch, size, reason):
+    """A curvature so small, and positive, that the step overflows; one that overflows itself."""
     torch.set_default_dtype(torch.float32)
     args, agent = make_agent(m)
     monkeypatch.setattr(m, "conjugate_gradient", lambda product, b, steps: (torch.full_like(b, 3e38), 1.0))
-    monkeypatch.setattr(m, "fisher_vector_product", lambda *_: lambda v: 1e-44 * torch.ones_like(v))
-    assert_no_step(m, args, agent, make_batch(m, agent), capsys, "not finite")
+    monkeypatch.setattr(m, "fisher_vector_product", lambda *_: lambda v: size * torch.ones_like(v))
+    assert_no_step(m, args, agent, make_batch(m, agent), capsys, reason)
 
 
 @pytest.mark.parametrize("what", ["product", "residual"])
@@ -380,28 +385,26 @@ def test_fisher_products_that_are_nan(m, capsys, monkeypatch, what):
     assert "no TRPO step: " in capsys.readouterr().err
 
 
-def test_line_search_that_accepts_none(m, capsys):
-    """A bound that float rounding alone exceeds; the parameters come back bit for bit."""
+def test_line_search_that_accepts_none(m, capsys, monkeypatch):
+    """A KL that is too large wherever the line search looks; the parameters come back bit for bit."""
     args, agent = make_agent(m, 2, max_kl=0.05, max_backtracks=3)
-    original = m.gaussian_kl
-    m.gaussian_kl = lambda *parts: original(*parts) + (10.0 if not parts[2].requires_grad else 0.0)
-    try:
-        assert_no_step(m, args, agent, make_batch(m, agent), capsys, "line search accepted none")
-    finally:
-        m.gaussian_kl = original
+    batch, original = make_batch(m, agent), m.Gaussian.kl
+    far = lambda p, q: original(p, q) + (0.0 if q.mean.requires_grad else 10.0)  # noqa: E731
+    monkeypatch.setattr(m.Gaussian, "kl", far)
+    assert_no_step(m, args, agent, batch, capsys, "line search accepted none")
 
 
 def test_set_parameters_in_place(m):
     """The memory stays where it is, so NumPy views of it, which the rollout acts with, stay current."""
     _, agent = make_agent(m)
-    forward = m.numpy_forward(agent.policy.mean, "tanh")
+    forward = m.numpy_forward(m.Args(), agent.policy.mean_net)
     pointers = [p.data_ptr() for p in agent.policy.parameters()]
     vector = torch.randn(sum(p.numel() for p in agent.policy.parameters()))
     m.set_parameters(agent.policy, vector)
     assert [p.data_ptr() for p in agent.policy.parameters()] == pointers
     assert torch.equal(m.flatten(agent.policy.parameters()), vector)
     obs = torch.randn(1, OBS_DIM)
-    np.testing.assert_allclose(forward(obs.numpy()), agent.policy(obs)[0].detach().numpy(), rtol=1e-12)
+    np.testing.assert_allclose(forward(obs.numpy()), agent.policy(obs).mean.detach().numpy(), rtol=1e-12)
     assert all(p.requires_grad and p.grad is None for p in agent.policy.parameters())
 
 
@@ -418,9 +421,9 @@ def test_fisher_fraction(m, monkeypatch, fraction, rows):
     args, agent = make_agent(m, fisher_fraction=fraction)
     batch, seen, original = make_batch(m, agent), [], m.fisher_vector_product
 
-    def spy(policy, obs, damping):
+    def spy(args, policy, obs):
         seen.append(obs)
-        return original(policy, obs, damping)
+        return original(args, policy, obs)
 
     monkeypatch.setattr(m, "fisher_vector_product", spy)
     m.trpo_step(args, agent, batch)
@@ -477,13 +480,13 @@ def test_kl_bound_stays_without_final_value(train):
 
 def test_value_rate_anneals(train):
     """By 1 - i/N, i from 0, in trpo_plus.py; it stays in trpo_continuous.py."""
-    rates = [row["charts/learning_rate"] for row in train("trpo_plus", value_lr=1e-3)]
+    rates = [row["charts/value_learning_rate"] for row in train("trpo_plus", value_lr=1e-3)]
     assert rates == [1e-3 * (1 - i / 5) for i in range(5)]
-    assert {row["charts/learning_rate"] for row in train("trpo_continuous", value_lr=1e-3)} == {1e-3}
+    assert {row["charts/value_learning_rate"] for row in train("trpo_continuous", value_lr=1e-3)} == {1e-3}
 
 
 def test_value_rate_stays_when_asked_to(train):
-    rates = [row["charts/learning_rate"] for row in train("trpo_plus", value_lr=1e-3, anneal_lr=False)]
+    rates = [row["charts/value_learning_rate"] for row in train("trpo_plus", value_lr=1e-3, anneal_lr=False)]
     assert rates == [1e-3] * 5
 
 
