@@ -483,7 +483,6 @@ class RewardFilter(RunningStatistics):
 
 import contextlib
 import hashlib
-import importlib.metadata
 import io
 import itertools
 import json
@@ -782,8 +781,8 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def write_args(run: Path, args: Args) -> None:
     """Writes args.json, strict JSON (inf is a word): arguments, versions, hashes of the script and its upper floor."""
-    source, packages = Path(__file__).read_bytes(), ("torch", "gymnasium", "mujoco", "numpy")
-    versions = {d.name: d.version for d in importlib.metadata.distributions() if d.name in packages}
+    source, loaded = Path(__file__).read_bytes(), {"torch", "gymnasium", "mujoco", "numpy"} & sys.modules.keys()
+    versions = {name: sys.modules[name].__version__ for name in sorted(loaded)}
     about = {
         "script": SCRIPT,
         "sha256": hashlib.sha256(source).hexdigest(),

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from conftest import FULL, MINIMAL, SCRIPTS, run_script
+from conftest import FULL, MINIMAL, SCRIPTS, assert_equal, run_script, saved, trained
 
 SMALL = ("--num-steps", 512, "--total-timesteps", 1536, "--num-minibatches", 8, "--no-progress")
 THREE = (*SMALL, "--num-envs", 3, "--total-timesteps", 4608)
@@ -47,23 +47,6 @@ def runs(tmp_path_factory):
         return dict(pool.map(run, commands()))
 
 
-def assert_equal(a, b, path=""):
-    """Nested dicts, lists and tensors, bit for bit; NaN equals NaN."""
-    assert type(a) is type(b), path
-    if isinstance(a, dict):
-        assert a.keys() == b.keys(), path
-        for key in a:
-            assert_equal(a[key], b[key], f"{path}/{key}")
-    elif isinstance(a, list | tuple):
-        assert len(a) == len(b), path
-        for i, (x, y) in enumerate(zip(a, b)):
-            assert_equal(x, y, f"{path}/{i}")
-    elif isinstance(a, torch.Tensor):
-        assert a.dtype == b.dtype and torch.equal(a, b), path
-    else:
-        assert a == b or (isinstance(a, float) and math.isnan(a) and math.isnan(b)), f"{path}: {a} {b}"
-
-
 def weights(checkpoint):
     return {name: checkpoint["agent"][name] for name in ("policy", "value")}
 
@@ -71,15 +54,6 @@ def weights(checkpoint):
 def equal_weights(a, b):
     flat = [[*weights(x)["policy"].values(), *weights(x)["value"].values()] for x in (a, b)]
     return all(torch.equal(x, y) for x, y in zip(*flat))
-
-
-def trained(checkpoint, drop=()):
-    """All that training left behind, but for speed, the arguments and the `drop`ped scalars."""
-    history = [
-        {name: value for name, value in row.items() if name != "charts/SPS" and not any(d in name for d in drop)}
-        for row in checkpoint["history"]
-    ]
-    return {"agent": checkpoint["agent"], "torch_rng": checkpoint["torch_rng"], "history": history}
 
 
 @pytest.mark.parametrize("envs", [1, 3])
@@ -114,7 +88,7 @@ def plain(request, tmp_path_factory):
     def train(**changed):
         args = {"num_steps": 128, "total_timesteps": 256, "num_minibatches": 4, "progress": False, **off, **changed}
         run = m.train(m.Args(runs_dir=str(folder), run_name="-".join(["run", *changed]), **args)).run
-        return torch.load(run / "checkpoint.pt", weights_only=True)
+        return saved(run)
 
     return train, train()
 
@@ -136,7 +110,7 @@ def test_an_annealed_kl_bound_changes_the_weights(tmp_path):
     for final in (None, 0.02):
         args = {"num_steps": 128, "total_timesteps": 256, "num_minibatches": 4, "progress": False}
         result = m.train(m.Args(runs_dir=str(tmp_path), run_name=str(final), max_kl_final=final, **args))
-        ends[final] = torch.load(result.run / "checkpoint.pt", weights_only=True)
+        ends[final] = saved(result.run)
         bounds = [row["trust_region/max_kl"] for row in result.history]
         assert bounds == pytest.approx([0.03, 0.02] if final else [0.04, 0.04])
     assert not equal_weights(ends[None], ends[0.02])
@@ -174,7 +148,7 @@ def test_from_python(runs, name, tmp_path, monkeypatch):
     def train(**changed):
         run = m.train(m.replace(args, **changed)).run
         assert run.parent.name == "runs" and run.name.startswith(f"Hopper-v5__{name}__{changed['seed']}__")
-        return torch.load(run / "checkpoint.pt", weights_only=True)
+        return saved(run)
 
     heldout = train(seed=7, heldout_every=2)
     assert_heldout_differs_by_its_scalars_alone(heldout, runs[f"{name}-first"])

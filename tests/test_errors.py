@@ -7,53 +7,18 @@ import json
 import math
 import os
 import resource
-import signal
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import FULL, MINIMAL, PPO, ROOT, SCRIPTS, TRPO, run_script
+from conftest import FULL, MINIMAL, PPO, ROOT, SCRIPTS, TRPO, files, lines, run_script, saved
 
 TESTS = ROOT / "tests"
 TOY = ("--env-id", "envs:Toy-v0")
 TINY = (*TOY, "--num-steps", "32", "--num-minibatches", "4", "--total-timesteps", "128", "--no-progress")
-
-
-@pytest.fixture
-def cli(monkeypatch, tmp_path, capsys):
-    """Calls a script's main() as its command line would, in an empty directory; returns exit status, stdout, stderr."""
-    cwd = tmp_path / "cwd"
-    cwd.mkdir()
-    monkeypatch.chdir(cwd)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def call(m, *flags):
-        monkeypatch.setattr(sys, "argv", [f"{m.__name__}.py", *map(str, flags)])
-        capsys.readouterr()
-        status = 0
-        try:
-            m.main()
-        except SystemExit as exit:
-            status = exit.code or 0
-            if isinstance(status, str):  # what the interpreter makes of it
-                print(status, file=sys.stderr)
-                status = 1
-        return status, *capsys.readouterr()
-
-    yield call
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-
-
-def files(folder="."):
-    return sorted(os.path.join(path, name) for path, dirs, names in os.walk(folder) for name in dirs + names)
-
-
-def lines(err):
-    """The lines of stderr, but for the warning that episodes are cut."""
-    return [line for line in err.splitlines() if line.strip() and not line.startswith("warning: --num-steps")]
 
 
 def assert_refused(m, result, flag):
@@ -127,9 +92,10 @@ def test_numbers_and_choices(name, cli):
 
 def test_every_numeric_flag_is_tested(script):
     """A flag added to a script must be added above."""
-    numeric = {name for name, kind in script.Args.__annotations__.items() if "int" in str(kind) or "float" in str(kind)}
+    hints = typing.get_type_hints(script.Args, include_extras=True)
+    numeric = {name for name, hint in hints.items() if "[int" in str(hint) or "[float" in str(hint)}
     tested = {flag.replace("-", "_") for scripts, flag, _ in NUMBERS if script.__name__ in scripts}
-    assert numeric - tested == {"episodes"}
+    assert numeric - tested == {"episodes", "max_episode_steps"} and len(numeric) > 15
 
 
 def test_no_hidden_layer(script, cli):
@@ -175,7 +141,7 @@ def test_full_disk_at_the_start(script, cli, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(script.Path, "write_text", full)
+        patch.setattr(script.os, "fsync", full)
         result = cli(script, *TINY, "--run-name", "new")
     assert_refused(script, result, "--runs-dir")
     assert [path for path in files() if "new" in path] == []
@@ -281,7 +247,7 @@ def assert_stopped(m, result, iteration, quantity):
     said = [line for line in lines(err) if not line.startswith("no TRPO step")]
     assert len(said) == 1 and said[0].startswith(f"{m.__name__}.py: error: iteration {iteration}: {quantity}"), err
     assert "not finite" in said[0] and "runs/run" in said[0], err
-    checkpoint = torch.load("runs/run/checkpoint.pt", weights_only=True)
+    checkpoint = saved("runs/run")
     assert len(checkpoint["history"]) == iteration - 1
     state = checkpoint["agent"]
     assert all(value.isfinite().all() for part in ("policy", "value") for value in state[part].values())
@@ -299,12 +265,14 @@ def test_environment_returns_non_finite(script, cli, bad, value):
     result = cli(script, *TINY, "--env-kwargs", kwargs, "--run-name", "run")
     assert_stopped(script, result, 3, {"obs": "observation", "reward": "reward"}[bad])
     assert cli(script, "--resume", "runs/run", "--no-progress")[0] == 0
-    assert len(torch.load("runs/run/checkpoint.pt", weights_only=True)["history"]) == 4
+    assert len(saved("runs/run")["history"]) == 4
 
 
 def test_non_finite_in_the_first_observation(script, cli):
+    """Found before anything is written."""
     result = cli(script, *TINY, "--env-kwargs", '{"obs": NaN}', "--run-name", "run")
-    assert_stopped(script, result, 1, "observation")
+    assert_refused(script, result, "observation is not finite")
+    assert files() == []
 
 
 def test_huge_value_rate(script, cli):
@@ -339,7 +307,7 @@ def test_reward_of_1e30_trains_when_scaled(name, cli):
     m = importlib.import_module(name)
     status, _, err = cli(m, *TINY, "--env-kwargs", '{"reward": 1e30}', "--run-name", "run")
     assert status == 0 and [line for line in lines(err) if not line.startswith("no TRPO step")] == []
-    checkpoint = torch.load("runs/run/checkpoint.pt", weights_only=True)
+    checkpoint = saved("runs/run")
     assert all(math.isfinite(value) for row in checkpoint["history"] for value in row.values())
     assert checkpoint["history"][-1]["charts/episodic_return"] == pytest.approx(1e31)
 
@@ -371,27 +339,28 @@ def assert_disk_full(m, result, iterations):
     assert status == 1 and "Traceback" not in out + err and len(lines(err)) in (1, 2), err
     said = [line for line in lines(err) if not line.startswith("no TRPO step")]
     assert len(said) == 1 and said[0].startswith(f"{m.__name__}.py: error: ") and "No space left" in said[0]
-    assert len(torch.load("runs/run/checkpoint.pt", weights_only=True)["history"]) == iterations
+    assert len(saved("runs/run")["history"]) == iterations
     if iterations:
         m.load_policy("runs/run")
 
 
-@pytest.mark.parametrize("where", ["replace", "fsync", "save"])
-def test_full_disk(script, cli, monkeypatch, where):
+# the call, counted from the start, that belongs to the second iteration: fsync's 5th is the history's
+@pytest.mark.parametrize("where, call", [("replace", 4), ("fsync", 5), ("fsync", 6), ("save", 3)])
+def test_full_disk(script, cli, monkeypatch, where, call):
     """While the checkpoint of the second iteration is written: the first one's stays whole, and the run can go on."""
     owner = {"replace": script.os, "fsync": script.os, "save": script.torch}[where]
     real, calls = getattr(owner, where), []
 
     def fails(*args, **kwargs):
         calls.append(args)
-        return no_space() if len(calls) == 3 else real(*args, **kwargs)
+        return no_space() if len(calls) == call else real(*args, **kwargs)
 
     with monkeypatch.context() as patch:
         patch.setattr(owner, where, fails)
         result = cli(script, *TINY, "--run-name", "run")
     assert_disk_full(script, result, 1)
     assert cli(script, "--resume", "runs/run", "--no-progress")[0] == 0
-    assert len(torch.load("runs/run/checkpoint.pt", weights_only=True)["history"]) == 4
+    assert len(saved("runs/run")["history"]) == 4
 
 
 class DiskWithRoomFor:
@@ -423,7 +392,7 @@ def test_full_disk_in_the_midst_of_a_checkpoint(script, cli, monkeypatch, room):
     def opener(path, mode="r", **kwargs):
         file = open(path, mode, **kwargs)  # noqa: SIM115
         opened.append(path)
-        return DiskWithRoomFor(file, room) if len(opened) == 2 else file
+        return DiskWithRoomFor(file, room) if len(opened) == 4 else file  # args.json, checkpoint 0, history
 
     with monkeypatch.context() as patch:
         patch.setattr(script, "open", opener, raising=False)

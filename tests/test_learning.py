@@ -3,10 +3,10 @@
 import concurrent.futures
 import hashlib
 import importlib
-import importlib.metadata
 import json
 import math
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import FULL, PPO, ROOT, SCRIPTS, TRPO, run_script
+from conftest import FULL, PPO, ROOT, SCRIPTS, TRPO, run_script, saved
 
 FLAGS = ["--env-id", "InvertedPendulum-v5", "--num-steps", 1024, "--total-timesteps", 40_000, "--value-lr", 1e-3]
 FLAGS += ["--seed", 1, "--no-progress"]
@@ -94,10 +94,11 @@ def test_solves_inverted_pendulum(name, solved):
 def test_closing_line(name, solved):
     """Where the run lies, the steps of whole iterations, and the mean of the last five with a finished episode."""
     run, done = solved[name]
-    history = torch.load(run / "checkpoint.pt", weights_only=True)["history"]
+    history = saved(run)["history"]
     returns = [row["charts/episodic_return"] for row in history if "charts/episodic_return" in row]
+    first = f"{run}: training; to watch: tensorboard --logdir {run}\n"
     line = f"{run}: finished, 39,936 steps (39 iterations); return {np.mean(returns[-5:]):.1f} "
-    assert done.stdout == line + "(mean of the last 5 iterations)\n"
+    assert done.stdout == first + line + "(mean of the last 5 iterations)\n"
     assert done.stderr == "" or name in TRPO  # TRPO may tell of steps it did not take
     assert all(line.startswith("no TRPO step: ") for line in done.stderr.splitlines())
     assert np.mean(returns[-5:]) > 10 * returns[0]  # it learned
@@ -107,7 +108,7 @@ def test_frozen_statistics_matter(solved):
     """With its statistics back at zero the same network fails: what evaluation reads from the checkpoint counts."""
     run, _ = solved["ppo_continuous"]
     m = importlib.import_module("ppo_continuous")
-    checkpoint = torch.load(run / "checkpoint.pt", weights_only=True)
+    checkpoint = saved(run)
     statistics = checkpoint["agent"]["obs_filter"]
     assert statistics["count"] > 39_936  # every step's observation and every first one
     policy = m.load_policy(run)
@@ -164,7 +165,7 @@ def test_stochastic_samples_the_policy(tiny):
     mean, sample = m.load_policy(tiny)(obs), m.load_policy(tiny, stochastic=True)
     torch.manual_seed(0)
     draws = np.array([sample(obs)[0] for _ in range(4000)])
-    std = torch.load(tiny / "checkpoint.pt", weights_only=True)["agent"]["policy"]["log_std"].exp().item()
+    std = saved(tiny)["agent"]["policy"]["log_std"].exp().item()
     assert draws.mean() == pytest.approx(mean[0], abs=4 * std / 4000**0.5)
     assert draws.std() == pytest.approx(std, rel=0.05)
     assert mean.dtype == np.float32 and mean.shape == (1,)
@@ -182,9 +183,10 @@ def test_command_line_evaluation(tiny):
         assert evaluate("ppo_m", tiny, *flags) == f"{tiny}: {expected}{len(returns)} episodes\n"
 
 
-COMMON = {"iteration", "global_step", "charts/learning_rate", "charts/SPS", "losses/policy_loss", "losses/value_loss"}
+COMMON = {"iteration", "global_step", "charts/value_learning_rate", "charts/SPS", "losses/policy_loss"}
+COMMON |= {"losses/value_loss"}
 COMMON |= {"losses/entropy", "losses/explained_variance", "trust_region/mean_kl", "trust_region/max_ratio"}
-OWN = dict.fromkeys(PPO, {"losses/clipfrac"}) | dict.fromkeys(
+OWN = dict.fromkeys(PPO, {"losses/clipfrac", "charts/learning_rate"}) | dict.fromkeys(
     TRPO,
     {
         f"trust_region/{key}"
@@ -210,7 +212,7 @@ def test_train_from_python(name, tmp_path):
         assert set(row) == COMMON | OWN[name] | EPISODE | heldout
         assert all(type(value) in (int, float) and math.isfinite(value) for value in row.values())
     assert result.final_return == pytest.approx(np.mean([row["charts/episodic_return"] for row in result.history]))
-    assert torch.load(result.run / "checkpoint.pt", weights_only=True)["history"] == result.history
+    assert saved(result.run)["history"] == result.history
     assert m.load_policy(result.run)(np.zeros(4)).shape == (1,)
 
     events = EventAccumulator(str(result.run), size_guidance={"scalars": 0}).Reload()
@@ -244,10 +246,13 @@ def test_args_json(name, solved):
     about = json.loads((solved[name][0] / "args.json").read_text())
     assert about["script"] == name
     assert about["sha256"] == hashlib.sha256((ROOT / f"{name}.py").read_bytes()).hexdigest()
+    upper = (ROOT / f"{name}.py").read_bytes().partition(b"\n# RUNNING IT")[0]
+    assert about["algorithm_sha256"] == hashlib.sha256(upper).hexdigest()
     packages = ("torch", "gymnasium", "mujoco", "numpy")
-    assert about["versions"] == {package: importlib.metadata.version(package) for package in packages}
+    versions = {package: importlib.import_module(package).__version__ for package in packages}
+    assert about["versions"] == versions | {"python": platform.python_version()}
     m = importlib.import_module(name)
-    args = m.Args(**{**about["args"], "hidden_sizes": tuple(about["args"]["hidden_sizes"])})
+    args = m.plain(m.Args(**{key: math.inf if value == "inf" else value for key, value in about["args"].items()}))
     own = {"policy_lr": 1e-3} if name in PPO else {"max_kl": 0.05}
     own |= {"vf_clip_coef": math.inf} if name in FULL else {}
     own |= {"anneal_lr": False} if name == "trpo_plus" else {}
@@ -279,9 +284,12 @@ def test_video(tiny):
     if backend is None:
         pytest.skip("no software OpenGL library: apt-get install libosmesa6 (or libegl1 libgl1-mesa-dri libopengl0)")
     before = (tiny / "checkpoint.pt").read_bytes()
-    printed = evaluate("ppo_m", tiny, "--episodes", 2, "--video", MUJOCO_GL=backend)
-    assert printed == evaluate("ppo_m", tiny, "--episodes", 2)  # filming changes nothing
+    told, printed = evaluate("ppo_m", tiny, "--episodes", 2, "--video", MUJOCO_GL=backend).splitlines()
+    assert f"{printed}\n" == evaluate("ppo_m", tiny, "--episodes", 2)  # filming changes nothing
     (video,) = tiny.glob("*.mp4")  # of the first episode alone
+    assert told == f"film: {video}"
+    evaluate("ppo_m", tiny, "--episodes", 1, "--video", "--env-kwargs", '{"camera_id": 0}', MUJOCO_GL=backend)
+    assert len(list(tiny.glob("*.mp4"))) == 2  # no film overwrites an earlier one
     content = video.read_bytes()
     assert content[4:8] == b"ftyp" and len(content) > 1000
     assert (tiny / "checkpoint.pt").read_bytes() == before

@@ -2,6 +2,7 @@
 files, and what --resume refuses."""
 
 import importlib
+import json
 import os
 import random
 import signal
@@ -13,10 +14,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import FULL, ROOT, SCRIPTS
+from conftest import FULL, ROOT, SCRIPTS, assert_equal, files, lines, saved, trained
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from test_bits import assert_equal, trained
-from test_errors import cli, files, lines  # noqa: F401 (cli is a fixture)
 
 ITERATIONS = 8
 FLAGS = ("--num-steps", "512", "--num-minibatches", "8", "--hidden-sizes", "256", "256", "--seed", "3")
@@ -63,7 +62,7 @@ def interrupted_run(name, folder):
         said.append((trouble, *interrupt(process, run, trouble, chance)))
         if trouble == TROUBLES[0]:
             (run / "checkpoint.tmp").write_bytes(b"half a checkpoint")
-        reached.append(len(torch.load(run / "checkpoint.pt", weights_only=True)["history"]))
+        reached.append(saved(run)["iteration"])
         process = start(name, folder, "--resume", "runs/run", "--no-progress")
     out, err = process.communicate(timeout=120)
     return [*said, ("finished", process.returncode, out, err)], reached
@@ -87,7 +86,7 @@ def stories(tmp_path_factory):
 
 
 def last(run):
-    return torch.load(run / "checkpoint.pt", weights_only=True)
+    return saved(run)
 
 
 @pytest.mark.parametrize("name", FULL)
@@ -137,8 +136,10 @@ def test_signal(stories, name, trouble, status):
 @pytest.mark.parametrize("name", FULL)
 def test_closing_line(stories, name):
     trouble, status, out, err = stories[name][1][-1]
-    assert trouble == "finished" and status == 0 and len(out.splitlines()) == 1
-    assert out.startswith("runs/run: finished, 4,096 steps (8 iterations")
+    assert trouble == "finished" and status == 0 and len(out.splitlines()) == 2
+    assert out.startswith(
+        "runs/run: training; to watch: tensorboard --logdir runs/run\nruns/run: finished, 4,096 steps (8"
+    )
     assert lines(err) == [] or name == "trpo_plus"
 
 
@@ -164,7 +165,7 @@ def fail_at(monkeypatch, m, name, call, error):
 
 @pytest.mark.parametrize("call", [1, 3])
 @pytest.mark.parametrize("function", ["rollout", "update", "save_checkpoint"])
-def test_interrupted_anywhere(script, cli, monkeypatch, function, call):  # noqa: F811
+def test_interrupted_anywhere(script, cli, monkeypatch, function, call):
     """Also before the first iteration is done, from checkpoint 0, and between two parts of one iteration."""
     whole = last(train(script, run_name="whole").run)
     call += function == "save_checkpoint"  # its first is checkpoint 0
@@ -179,14 +180,14 @@ def test_interrupted_anywhere(script, cli, monkeypatch, function, call):  # noqa
     assert_curve("runs/run", last(Path("runs/run"))["history"])
 
 
-def test_interrupted_while_checkpoint_0_is_written(script, cli, monkeypatch):  # noqa: F811
+def test_interrupted_while_checkpoint_0_is_written(script, cli, monkeypatch):
     """Nothing can be resumed, so no resume line; the signal's exit status all the same."""
     fail_at(monkeypatch, script, "save_checkpoint", 1, KeyboardInterrupt(signal.SIGTERM))
     status, out, err = cli(script, "--env-id", "envs:Toy-v0", "--num-steps", "64", "--total-timesteps", "64")
     assert status == 143 and "Traceback" not in err and "--resume" not in err
 
 
-def test_from_a_checkpoint_of_several_iterations_before(script, cli, monkeypatch):  # noqa: F811
+def test_from_a_checkpoint_of_several_iterations_before(script, cli, monkeypatch):
     whole = last(train(script, run_name="whole", total_timesteps=224).run)
     with monkeypatch.context() as patch:
         fail_at(patch, script, "update", 6, KeyboardInterrupt(signal.SIGINT))
@@ -198,7 +199,7 @@ def test_from_a_checkpoint_of_several_iterations_before(script, cli, monkeypatch
     assert_curve("runs/run", last(Path("runs/run"))["history"])
 
 
-def test_half_written_checkpoint_is_harmless(script, cli, monkeypatch):  # noqa: F811
+def test_half_written_checkpoint_is_harmless(script, cli, monkeypatch):
     whole = last(train(script, run_name="whole").run)
     with monkeypatch.context() as patch:
         fail_at(patch, script, "rollout", 2, KeyboardInterrupt(signal.SIGINT))
@@ -211,7 +212,7 @@ def test_half_written_checkpoint_is_harmless(script, cli, monkeypatch):  # noqa:
     assert not Path("runs/run/checkpoint.tmp").exists()
 
 
-def test_finished_run(script, cli):  # noqa: F811
+def test_finished_run(script, cli):
     """Says that it is finished, exits 0, leaves checkpoint and curve as they were."""
     result = train(script)
     checkpoint = Path("runs/run/checkpoint.pt").read_bytes()
@@ -228,8 +229,7 @@ CHANGES = [
     ("--num-steps", "16"),
     ("--env-id", "Hopper-v5"),  # the class default
     ("--seed", "1"),  # the class default
-    ("--total-timesteps", "192"),
-    ("--total-timesteps", "1000000"),  # the class default
+    ("--total-timesteps", "64"),
     ("--hidden-sizes", "64", "64"),  # the class default
     ("--hidden-sizes", "8"),
     ("--value-lr", "0.1"),
@@ -245,9 +245,9 @@ CHANGES = [
 ]
 
 
-def test_another_training_argument_is_refused(script, cli):  # noqa: F811
-    saved = {"hidden_sizes": (8, 8), "reset_each_iteration": False, "checkpoint_every": 2, "activation": "relu"}
-    train(script, **saved)
+def test_another_training_argument_is_refused(script, cli):
+    other = {"hidden_sizes": (8, 8), "reset_each_iteration": False, "checkpoint_every": 2, "activation": "relu"}
+    train(script, **other)
     before, content = files(), Path("runs/run/checkpoint.pt").read_bytes()
     for flag, *value in CHANGES:
         status, out, err = cli(script, "--resume", "runs/run", flag, *value)
@@ -260,11 +260,11 @@ def test_another_training_argument_is_refused(script, cli):  # noqa: F811
     assert cli(script, "--resume", "runs/run", *same)[0] == 0
 
 
-def test_back_to_the_class_defaults_is_refused(script, cli, monkeypatch):  # noqa: F811
+def test_back_to_the_class_defaults_is_refused(script, cli, monkeypatch):
     """One argument differs from the class's default; the flag that names that default would make all of them equal."""
     run = train(script).run
-    saved = script.asdict(script.Args(run_name="run", seed=5))
-    torch.save({**last(run), "args": saved}, run / "checkpoint.pt")
+    arguments = script.asdict(script.Args(run_name="run", seed=5))
+    torch.save({**last(run), "args": arguments}, run / "checkpoint.pt")
     fail_at(monkeypatch, script, "make_env", 1, script.InputError("it went on"))
     status, _, err = cli(script, "--resume", "runs/run", "--seed", "1")
     assert status == 2 and "--seed cannot change" in err, err
@@ -284,3 +284,104 @@ def test_resumed_from_python(name, tmp_path, monkeypatch):
     assert_equal(trained(last(result.run)), trained(whole))
     with pytest.raises(m.InputError, match="cannot change"):
         m.train(m.Args(resume="runs/run", seed=6))
+
+
+def interrupt_in_iteration(monkeypatch, m, number, **changed):
+    """A run that is interrupted within an iteration, the ones before it saved."""
+    with monkeypatch.context() as patch:
+        fail_at(patch, m, "rollout", number, KeyboardInterrupt(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            train(m, **changed)
+
+
+def test_history_ahead_of_the_checkpoint(script, cli, monkeypatch):
+    """Killed between the two writes, or in the midst of a line: what the checkpoint does not count is dropped."""
+    whole = last(train(script, run_name="whole").run)
+    for run_name, rest in (("line", '{"iteration": 3}\n'), ("half", '{"iteration": 3, "loss'), ("more", "{}\n{}\n{")):
+        interrupt_in_iteration(monkeypatch, script, 3, run_name=run_name)
+        with open(f"runs/{run_name}/history.jsonl", "a") as file:
+            file.write(rest)
+        assert cli(script, "--resume", f"runs/{run_name}", "--no-progress")[0] == 0
+        assert_equal(trained(last(Path(f"runs/{run_name}"))), trained(whole))
+        assert (Path("runs") / run_name / "history.jsonl").read_text().count("\n") == 3
+
+
+@pytest.mark.parametrize("left", ["", '{"iteration": 1}\n', '{"iteration": 1}\n{"iteration"'])
+def test_history_shorter_than_the_checkpoint_counts(script, cli, monkeypatch, left):
+    interrupt_in_iteration(monkeypatch, script, 3)
+    Path("runs/run/history.jsonl").write_text(left)
+    status, out, err = cli(script, "--resume", "runs/run", "--no-progress")
+    assert status == 2 and len(lines(err)) == 1 and "history.jsonl holds less than the 2 iterations" in err
+    assert Path("runs/run/history.jsonl").read_text() == left
+
+
+def test_a_finished_run_is_prolonged(script, cli):
+    """Without annealing bit for bit the run that had so many steps from the start; with it, a line says what follows."""
+    fixed = {"anneal_lr": False} if hasattr(script.Args(), "anneal_lr") else {}
+    whole = last(train(script, run_name="whole", total_timesteps=160, **fixed).run)
+    train(script, **fixed)
+    status, out, err = cli(script, "--resume", "runs/run", "--total-timesteps", "160", "--no-progress")
+    assert status == 0 and "160 steps (5 iterations)" in out and "annealed" not in err
+    assert_equal(trained(last(Path("runs/run"))), trained(whole))
+    assert last(Path("runs/run"))["args"]["total_timesteps"] == 160
+    assert json.loads(Path("runs/run/args.json").read_text())["args"]["total_timesteps"] == 160
+    assert_curve("runs/run", last(Path("runs/run"))["history"])
+    result = script.train(script.Args(resume="runs/run", total_timesteps=192, progress=False))
+    assert len(result.history) == 6
+    if fixed:
+        train(script, run_name="annealed")
+        assert "annealed follows" in cli(script, "--resume", "runs/annealed", "--total-timesteps", "160")[2]
+
+
+def test_two_processes_on_one_run(script, cli, monkeypatch):
+    """While one trains, a second resume is refused in one line, and the first goes on untouched."""
+    interrupt_in_iteration(monkeypatch, script, 2)
+    with script.filelock.FileLock("runs/run/run.lock").acquire(timeout=0):
+        status, out, err = cli(script, "--resume", "runs/run", "--no-progress")
+    assert status == 2 and len(lines(err)) == 1 and "is being trained by another process" in err
+    assert cli(script, "--resume", "runs/run", "--no-progress")[0] == 0
+
+
+COPY = "    norm_adv: bool = True"
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_a_copy_with_one_flag_more(name, cli, monkeypatch, tmp_path):
+    """It resumes and evaluates older runs, the new argument at its default; the original refuses the copy's runs."""
+    m = importlib.import_module(name)
+    interrupt_in_iteration(monkeypatch, m, 3)
+    source = (ROOT / f"{name}.py").read_text()
+    assert source.count(COPY) == 1
+    (tmp_path / f"{name}.py").write_text(source.replace(COPY, f"    kl_penalty: float = 0.5  # new\n{COPY}"))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    for flags in (["--resume", "runs/run", "--no-progress"], ["--evaluate", "runs/run", "--episodes", "1"]):
+        command = [sys.executable, str(tmp_path / f"{name}.py"), *flags]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stderr
+    assert last(Path("runs/run"))["args"]["kl_penalty"] == 0.5
+    status, _, err = cli(m, "--evaluate", "runs/run")
+    assert status == 2 and "does not know: --kl-penalty" in err
+    status, _, err = cli(importlib.import_module("ppo_m"), "--evaluate", "runs/run")
+    assert status == 2 and f"was written by {name}.py; this is ppo_m.py" in err
+
+
+def test_a_checkpoint_costs_the_same_however_long_the_run(script, cli, monkeypatch):
+    """After 10 and after 50,000 iterations: time of an iteration's writes and the checkpoint's size, both within 1.5."""
+    result, costs, sizes = train(script), [], []
+    row, (_, args) = json.dumps(result.history[-1]) + "\n", script.load_checkpoint(result.run)
+    env = script.make_env(args)
+    agent = script.make_agent(args, env, last(result.run))
+    for iterations in (10, 50_000, 10, 50_000):
+        (result.run / "history.jsonl").write_text(row * iterations)
+        times = []
+        with open(result.run / "history.jsonl", "a") as history:
+            for _ in range(15):
+                started = time.perf_counter()
+                history.write(row)
+                history.flush()
+                script.save_checkpoint(result.run, args, agent, iterations)
+                times.append(time.perf_counter() - started)
+        costs.append(sorted(times)[2])
+        sizes.append((result.run / "checkpoint.pt").stat().st_size)
+    assert max(sizes) / min(sizes) < 1.01
+    assert min(costs[1::2]) / min(costs[::2]) < 1.5

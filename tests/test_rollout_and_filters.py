@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import FULL, MINIMAL, ROOT, run_script
+from conftest import FULL, MINIMAL, ROOT, run_script, saved
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +24,7 @@ def train(script, tmp_path):
     def run(kwargs=None, **changed):
         arguments = {**TINY, "runs_dir": str(tmp_path), "env_kwargs": json.dumps(kwargs or {}), **changed}
         result = script.train(script.Args(**arguments))
-        checkpoint = torch.load(result.run / "checkpoint.pt", weights_only=True)
+        checkpoint = saved(result.run)
         assert all(math.isfinite(value) for row in result.history for value in row.values())
         weights = [value for part in ("policy", "value") for value in checkpoint["agent"][part].values()]
         assert all(value.isfinite().all() for value in weights)
