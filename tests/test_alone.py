@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import FULL, ROOT, SCRIPTS, assert_equal, load, read_checkpoint
+from conftest import ROOT, SCRIPTS, assert_equal, load, read_checkpoint
 
 SIZES = {"seed": 5, "num_steps": 128, "num_minibatches": 4, "hidden_sizes": (32, 32)}
 CASES = [
