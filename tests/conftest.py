@@ -142,3 +142,11 @@ def parameters(network) -> list[torch.Tensor]:
 
 def same_bits(before: list[torch.Tensor], network) -> bool:
     return all(torch.equal(old, new) for old, new in zip(before, network.parameters()))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With -n, the tests of one file stay in one process: what they share is made once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    return LoadFileScheduling(config, log)
