@@ -18,6 +18,17 @@ ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ("ppo_continuous", "ppo_m", "trpo_continuous", "trpo_plus")
 PPO, TRPO = SCRIPTS[:2], SCRIPTS[2:]
 FULL, MINIMAL = ("ppo_continuous", "trpo_plus"), ("ppo_m", "trpo_continuous")
+NAMES = {  # of the nine, as the paper calls them
+    1: "value function clipping",
+    2: "reward scaling",
+    3: "orthogonal initialization and layer scaling",
+    4: "Adam learning-rate annealing",
+    5: "reward clipping",
+    6: "observation normalization",
+    7: "observation clipping",
+    8: "hyperbolic tangent activations",
+    9: "global gradient clipping",
+}
 sys.path.insert(0, str(ROOT))
 torch.set_num_threads(1)  # as training does
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import FULL, ROOT, SCRIPTS, load
+from conftest import FULL, NAMES, ROOT, SCRIPTS, load
 
 OPTIMIZATION_DIFFS = (("ppo_m", "ppo_continuous"), ("trpo_continuous", "trpo_plus"))
 
@@ -19,17 +19,6 @@ DIFFERENT = {
     ("trpo_continuous", "trpo_plus"): OPTIMIZED,
     ("ppo_m", "trpo_continuous"): STEP,
     ("ppo_continuous", "trpo_plus"): STEP | {"Optimizations", "learn"},  # [4] anneals other things
-}
-NAMES = {
-    1: "value function clipping",
-    2: "reward scaling",
-    3: "orthogonal initialization and layer scaling",
-    4: "Adam learning-rate annealing",
-    5: "reward clipping",
-    6: "observation normalization",
-    7: "observation clipping",
-    8: "hyperbolic tangent activations",
-    9: "global gradient clipping",
 }
 KL_ANNEALING = "annealing, here of the KL bound"  # trpo_plus.py's other [4]
 # where each acts, beside its argument in Optimizations; names as Python qualifies them
