@@ -67,6 +67,7 @@ def test_learn_goes_on_where_it_stopped(script):
     assert_equal(*ends)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_lone_copy(name, tmp_path):
     """A copy in an empty folder, nothing else of the project on the path: help, and a tiny training."""

@@ -66,7 +66,7 @@ def test_another_seed_gives_other_weights(command_line_runs, train, name):
 
 
 @pytest.mark.parametrize("num_envs", [1, 3])
-@pytest.mark.parametrize("full, minimal", zip(FULL, MINIMAL))
+@pytest.mark.parametrize("full, minimal", tuple(zip(FULL, MINIMAL)))
 def test_all_tricks_off_is_the_minimal_script(train, full, minimal, num_envs):
     changed = {**RATES[full], "num_envs": num_envs, "total_timesteps": 1536 * num_envs}
     off, plain = trained(train(full, **changed, **OFF)), trained(train(minimal, **changed))

@@ -2,6 +2,7 @@
 
 import ast
 import difflib
+import functools
 import re
 import subprocess
 import sys
@@ -37,11 +38,13 @@ MARK = re.compile(r"\[(\d)\] ([^\[\]]*[^\[\],\s])")
 EXEMPT = ("docstring", "imports", "Algorithm", "Optimizations")  # where a difference needs no mark
 
 
+@functools.cache
 def floors(name: str) -> tuple[str, str]:
     upper, line, lower = (ROOT / f"{name}.py").read_text().partition("\n# RUNNING IT")
     return upper + "\n", line + lower
 
 
+@functools.cache
 def parts(name: str) -> dict[str, range]:
     """The lines of each definition of the upper floor, with the comments and decorators right above it."""
     upper, found = floors(name)[0], {}

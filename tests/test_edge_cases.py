@@ -90,6 +90,7 @@ def test_env_kwargs_reach_the_environment(train):
     assert returns(history) == [2.0] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FULL)
 def test_module_id_from_the_command_line(name, tmp_path):
     """`module:Env-v0`, the module on PYTHONPATH, and --env-kwargs, in a process of its own."""

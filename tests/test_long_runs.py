@@ -5,6 +5,7 @@ import os
 import shutil
 import time
 
+import pytest
 import torch
 from conftest import load, read_checkpoint
 
@@ -30,6 +31,7 @@ def go_on(m, monkeypatch, run, iterations):
     return min(seconds)
 
 
+@pytest.mark.slow
 def test_cost_of_an_iteration_does_not_grow(tmp_path, monkeypatch):
     """After 10 iterations and after 50,000, of a history that is made up; in turns, for the machine may be busy."""
     script = load("ppo_continuous")
