@@ -13,7 +13,7 @@
 #     "moviepy>=2.0",
 # ]
 # ///
-"""PPO for continuous actions, with all nine code-level optimizations, a flag for each.
+r"""PPO for continuous actions, with all nine code-level optimizations, a flag for each.
 
 Paper: "Implementation Matters in Deep Policy Gradients: A Case Study on PPO and TRPO"
 (Engstrom et al., ICLR 2020, arXiv 2005.12729). This is the paper's PPO; the algorithm alone, without
@@ -24,7 +24,7 @@ Paper: "Implementation Matters in Deep Policy Gradients: A Case Study on PPO and
     python ppo_continuous.py --resume runs/RUN                # go on after an interruption
     python ppo_continuous.py --evaluate runs/RUN --episodes 10
 
-The nine, numbered as in the paper; `grep -n '# \\[' ppo_continuous.py` finds where each acts:
+The nine, numbered as in the paper; `grep -n '# \[' ppo_continuous.py` finds where each acts:
 
     [1] value function clipping        --vf-clip-coef inf            turns it off
     [2] reward scaling                 --reward-scaling none         turns it off

@@ -13,7 +13,7 @@
 #     "moviepy>=2.0",
 # ]
 # ///
-"""PPO-M for continuous actions: PPO's core algorithm and nothing else.
+r"""PPO-M for continuous actions: PPO's core algorithm and nothing else.
 
 Paper: "Implementation Matters in Deep Policy Gradients: A Case Study on PPO and TRPO"
 (Engstrom et al., ICLR 2020, arXiv 2005.12729). This is the paper's minimal PPO: of the nine code-level
@@ -24,7 +24,7 @@ shows the other seven, `diff ppo_m.py trpo_continuous.py` the step from PPO to T
     python ppo_m.py --resume runs/RUN                         # go on after an interruption
     python ppo_m.py --evaluate runs/RUN --episodes 10
 
-`grep -n '# \\\\[' ppo_m.py` finds where the two act:
+`grep -n '# \[' ppo_m.py` finds where the two act:
 
     [6] observation normalization      --no-norm-obs                 turns it off
     [8] hyperbolic tangent             --activation relu             replaces it

@@ -13,7 +13,7 @@
 #     "moviepy>=2.0",
 # ]
 # ///
-"""TRPO for continuous actions: the core algorithm and nothing else.
+r"""TRPO for continuous actions: the core algorithm and nothing else.
 
 Paper: "Implementation Matters in Deep Policy Gradients: A Case Study on PPO and TRPO"
 (Engstrom et al., ICLR 2020, arXiv 2005.12729). This is the paper's TRPO (Schulman et al., arXiv 1502.05477): of the
@@ -24,7 +24,7 @@ nine code-level optimizations only [6] and [8] stand here, as in the authors' co
     python trpo_continuous.py --resume runs/RUN               # go on after an interruption
     python trpo_continuous.py --evaluate runs/RUN --episodes 10
 
-`grep -n '# \\\\[' trpo_continuous.py` finds where the two act:
+`grep -n '# \[' trpo_continuous.py` finds where the two act:
 
     [6] observation normalization      --no-norm-obs                 turns it off
     [8] hyperbolic tangent             --activation relu             replaces it

@@ -13,7 +13,7 @@
 #     "moviepy>=2.0",
 # ]
 # ///
-"""TRPO+ for continuous actions: TRPO with all nine code-level optimizations, a flag for each.
+r"""TRPO+ for continuous actions: TRPO with all nine code-level optimizations, a flag for each.
 
 Paper: "Implementation Matters in Deep Policy Gradients: A Case Study on PPO and TRPO"
 (Engstrom et al., ICLR 2020, arXiv 2005.12729). This is the paper's TRPO+; the algorithm alone, without
@@ -24,7 +24,7 @@ Paper: "Implementation Matters in Deep Policy Gradients: A Case Study on PPO and
     python trpo_plus.py --resume runs/RUN                     # go on after an interruption
     python trpo_plus.py --evaluate runs/RUN --episodes 10
 
-The nine, numbered as in the paper; `grep -n '# \\[' trpo_plus.py` finds where each acts:
+The nine, numbered as in the paper; `grep -n '# \[' trpo_plus.py` finds where each acts:
 
     [1] value function clipping        --vf-clip-coef inf            turns it off
     [2] reward scaling                 --reward-scaling none         turns it off

@@ -1,69 +1,77 @@
-"""Bit for bit, through the real command lines on Hopper-v5: tricks off is minimal, same seed same weights, held-out
-measurement changes nothing."""
+"""Bit for bit, on Hopper-v5: tricks off is minimal, same seed same weights, from a command line and from Python alike,
+held-out measurement changes nothing."""
 
-import importlib
-import math
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 
 import pytest
 import torch
-from conftest import FULL, MINIMAL, SCRIPTS, assert_equal, run_script, saved, trained
+from conftest import FULL, MINIMAL, SCRIPTS, assert_equal, load, read_history, run_script, trained, weights
 
-SMALL = ("--num-steps", 512, "--total-timesteps", 1536, "--num-minibatches", 8, "--no-progress")
-THREE = (*SMALL, "--num-envs", 3, "--total-timesteps", 4608)
-OFF = ("--vf-clip-coef", "inf", "--reward-scaling", "none", "--init", "xavier", "--no-anneal-lr")
-OFF += ("--clip-reward", "inf", "--clip-obs", "inf", "--max-grad-norm", "inf")
-RATES = {"ppo": ("--policy-lr", 3e-4, "--value-lr", 4e-4), "trpo": ("--max-kl", 0.07, "--value-lr", 4e-4)}
-SEED = ("--seed", 7)
-PAIRS = tuple(zip(FULL, MINIMAL))
+pytestmark = pytest.mark.slow
+SIZES = {"num_steps": 512, "total_timesteps": 1536, "num_minibatches": 8, "seed": 7, "progress": False}
+RATES = {"ppo": {"policy_lr": 3e-4, "value_lr": 4e-4}, "trpo": {"max_kl": 0.07, "value_lr": 4e-4}}
+RATES = {name: RATES[name.split("_")[0]] for name in SCRIPTS}
+OFF = {"vf_clip_coef": inf, "reward_scaling": "none", "init": "xavier", "anneal_lr": False}
+OFF |= {"clip_reward": inf, "clip_obs": inf, "max_grad_norm": inf}
 
 
-def commands():
-    """Run -> (script, flags). Two neighbours run at the same moment: so do the "first" and "second" of a script."""
-    for name in SCRIPTS:
-        rates = () if name in FULL else RATES[name.split("_")[0]]
-        yield f"{name}-first", (name, *SMALL, *SEED, *rates)
-        yield f"{name}-second", (name, *SMALL, *SEED, *rates)
-    for full, minimal in PAIRS:
-        rates = RATES[full.split("_")[0]]
-        yield f"{full}-heldout", (full, *SMALL, *SEED, "--heldout-every", 2)
-        yield f"{full}-off-1", (full, *SMALL, *SEED, *rates, *OFF)
-        yield f"{full}-off-3", (full, *THREE, *SEED, *rates, *OFF)
-        yield f"{minimal}-3", (minimal, *THREE, *SEED, *rates)
+@pytest.fixture
+def train(tmp_path):
+    """Trains a script in this process and returns the run's folder."""
+
+    def run(name, **arguments):
+        m, number = load(name), len(list(tmp_path.iterdir()))
+        return m.train(m.Args(**{**SIZES, **arguments}, runs_dir=str(tmp_path), run_name=f"run-{number}")).run
+
+    return run
+
+
+def flags(arguments):
+    """Arguments as a command line has them."""
+    for name, value in arguments.items():
+        word = name.replace("_", "-")
+        yield from [f"--{'' if value else 'no-'}{word}"] if isinstance(value, bool) else [f"--{word}", value]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """Run -> its last checkpoint. All commands run here, two at a time."""
+def command_line_runs(tmp_path_factory):
+    """Script -> the folder of a run by its command line; two processes at once."""
     folder = tmp_path_factory.mktemp("bits")
 
-    def run(item):
-        run_name, (script, *flags) = item
-        done = run_script(script, *flags, "--run-name", run_name, cwd=folder)
+    def run(name):
+        done = run_script(name, *flags(SIZES | RATES[name]), "--run-name", name, cwd=folder)
         assert done.returncode == 0, done.stderr
-        return run_name, torch.load(folder / "runs" / run_name / "checkpoint.pt", weights_only=True)
+        return folder / "runs" / name
 
     with ThreadPoolExecutor(2) as pool:
-        return dict(pool.map(run, commands()))
+        return dict(zip(SCRIPTS, pool.map(run, SCRIPTS)))
 
 
-def weights(checkpoint):
-    return {name: checkpoint["agent"][name] for name in ("policy", "value")}
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_from_python_and_with_held_out_measurement(command_line_runs, train, name):
+    """Another process, train(Args(...)) and measuring beside it: the same bits, but for what was measured."""
+    heldout, names = train(name, **RATES[name], heldout_every=2), ("heldout_mean_kl", "heldout_max_ratio")
+    history = read_history(heldout)
+    measured = [[f"trust_region/{name}" in row for name in names] for row in history]
+    assert measured == [[True, True], [False, False], [True, True]]
+    assert 0 < history[0]["trust_region/heldout_mean_kl"] != history[0]["trust_region/mean_kl"]
+    assert_equal(trained(heldout, drop=("heldout_",)), trained(command_line_runs[name]))
 
 
-def equal_weights(a, b):
-    flat = [[*weights(x)["policy"].values(), *weights(x)["value"].values()] for x in (a, b)]
-    return all(torch.equal(x, y) for x, y in zip(*flat))
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_another_seed_gives_other_weights(command_line_runs, train, name):
+    with pytest.raises(AssertionError):
+        assert_equal(weights(train(name, **RATES[name], seed=8)), weights(command_line_runs[name]))
 
 
-@pytest.mark.parametrize("envs", [1, 3])
-@pytest.mark.parametrize("full, minimal", PAIRS)
-def test_all_tricks_off_is_the_minimal_script(runs, full, minimal, envs):
-    off, plain = runs[f"{full}-off-{envs}"], runs[f"{minimal}-3" if envs == 3 else f"{minimal}-first"]
-    assert len(off["history"]) == len(plain["history"]) == 3
-    assert_equal(weights(off), weights(plain))
-    assert_equal(off["agent"]["obs_filter"], plain["agent"]["obs_filter"])
-    assert_equal(off["torch_rng"], plain["torch_rng"])
+@pytest.mark.parametrize("num_envs", [1, 3])
+@pytest.mark.parametrize("full, minimal", tuple(zip(FULL, MINIMAL)))
+def test_all_tricks_off_is_the_minimal_script(train, full, minimal, num_envs):
+    changed = {**RATES[full], "num_envs": num_envs, "total_timesteps": 1536 * num_envs}
+    off, plain = trained(train(full, **changed, **OFF)), trained(train(minimal, **changed))
+    del off["agent"]["reward_filter"]
+    assert_equal(off, plain)
 
 
 # for each of the nine that a minimal script lacks, a setting that must show within two short iterations
@@ -78,78 +86,14 @@ TRICKS = {
 }
 
 
-@pytest.fixture(scope="module", params=FULL)
-def plain(request, tmp_path_factory):
-    """A full script, its arguments with all tricks off, and the weights they end with, in this process."""
-    m, folder = importlib.import_module(request.param), tmp_path_factory.mktemp("tricks")
-    off = {"vf_clip_coef": math.inf, "reward_scaling": "none", "init": "xavier", "anneal_lr": False}
-    off |= {"clip_reward": math.inf, "clip_obs": math.inf, "max_grad_norm": math.inf, "value_lr": 1e-3}
-
-    def train(**changed):
-        args = {"num_steps": 128, "total_timesteps": 256, "num_minibatches": 4, "progress": False, **off, **changed}
-        run = m.train(m.Args(runs_dir=str(folder), run_name="-".join(["run", *changed]), **args)).run
-        return saved(run)
-
-    return train, train()
-
-
-def test_the_same_call_gives_the_same_weights(plain):
-    train, checkpoint = plain
-    assert equal_weights(train(num_envs=1), checkpoint)
-
-
-@pytest.mark.parametrize("trick", TRICKS)
-def test_each_trick_changes_the_weights(plain, trick):
-    """Else the equality above would prove nothing."""
-    train, checkpoint = plain
-    assert not equal_weights(train(**{trick: TRICKS[trick]}), checkpoint)
-
-
-def test_an_annealed_kl_bound_changes_the_weights(tmp_path):
-    m, ends = importlib.import_module("trpo_plus"), {}
-    for final in (None, 0.02):
-        args = {"num_steps": 128, "total_timesteps": 256, "num_minibatches": 4, "progress": False}
-        result = m.train(m.Args(runs_dir=str(tmp_path), run_name=str(final), max_kl_final=final, **args))
-        ends[final] = saved(result.run)
-        bounds = [row["trust_region/max_kl"] for row in result.history]
-        assert bounds == pytest.approx([0.03, 0.02] if final else [0.04, 0.04])
-    assert not equal_weights(ends[None], ends[0.02])
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_same_seed_same_bits(runs, name):
-    """Two processes at once."""
-    assert_equal(trained(runs[f"{name}-first"]), trained(runs[f"{name}-second"]))
-
-
-def assert_heldout_differs_by_its_scalars_alone(heldout, without):
-    names = ("trust_region/heldout_mean_kl", "trust_region/heldout_max_ratio")
-    measured = [[name in row for name in names] for row in heldout["history"]]
-    assert measured == [[True, True], [False, False], [True, True]]
-    row = heldout["history"][0]
-    assert row[names[0]] > 0 and row[names[0]] != row["trust_region/mean_kl"]
-    assert_equal(trained(heldout, drop=("heldout_",)), trained(without))
-
-
 @pytest.mark.parametrize("name", FULL)
-def test_heldout_measurement_changes_nothing_in_training(runs, name):
-    assert_heldout_differs_by_its_scalars_alone(runs[f"{name}-heldout"], runs[f"{name}-first"])
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_from_python(runs, name, tmp_path, monkeypatch):
-    """train(Args(...)) gives the bits of the command line, with held-out measurement too; another seed others."""
-    m = importlib.import_module(name)
-    monkeypatch.chdir(tmp_path)
-    rates = {} if name in FULL else {"policy_lr": 3e-4} if name == "ppo_m" else {"max_kl": 0.07}
-    rates |= {} if name in FULL else {"value_lr": 4e-4}
-    args = m.Args(num_steps=512, total_timesteps=1536, num_minibatches=8, progress=False, **rates)
-
-    def train(**changed):
-        run = m.train(m.replace(args, **changed)).run
-        assert run.parent.name == "runs" and run.name.startswith(f"Hopper-v5__{name}__{changed['seed']}__")
-        return saved(run)
-
-    heldout = train(seed=7, heldout_every=2)
-    assert_heldout_differs_by_its_scalars_alone(heldout, runs[f"{name}-first"])
-    assert not equal_weights(train(seed=8), heldout)
+def test_each_trick_changes_the_weights(train, name):
+    """Else the equality above would prove nothing."""
+    small = {"num_steps": 128, "total_timesteps": 256, "num_minibatches": 4, "value_lr": 1e-3, **OFF}
+    plain = trained(train(name, **small))
+    assert_equal(trained(train(name, **small)), plain)
+    tricks = TRICKS | ({"max_kl_final": 0.02} if name == "trpo_plus" else {})
+    for trick, value in tricks.items():
+        changed = trained(train(name, **{**small, trick: value}))
+        pairs = [(changed["agent"][part], plain["agent"][part]) for part in ("policy", "value")]
+        assert not all(torch.equal(a[key], b[key]) for a, b in pairs for key in a), trick

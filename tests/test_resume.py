@@ -95,10 +95,10 @@ def test_killed_run_ends_as_undisturbed(stories, name):
     folder, said, reached = stories[name]
     assert [status for _, status, _, _ in said if status not in (-9, 130, 143)] == [0], said
     assert reached[0] == 0 and reached == sorted(reached) and len(set(reached)) > 3 and reached[-1] < ITERATIONS
-    killed, whole = last(folder / "runs" / "run"), last(folder / "runs" / "undisturbed")
+    killed = last(folder / "runs" / "run")
     assert len(killed["history"]) == ITERATIONS
     assert {"obs_filter", "reward_filter", "policy", "value", "optimizer"} == killed["agent"].keys()
-    assert_equal(trained(killed), trained(whole))
+    assert_equal(trained(folder / "runs" / "run"), trained(folder / "runs" / "undisturbed"))
 
 
 def assert_curve(run, history):
@@ -167,7 +167,7 @@ def fail_at(monkeypatch, m, name, call, error):
 @pytest.mark.parametrize("function", ["rollout", "update", "save_checkpoint"])
 def test_interrupted_anywhere(script, cli, monkeypatch, function, call):
     """Also before the first iteration is done, from checkpoint 0, and between two parts of one iteration."""
-    whole = last(train(script, run_name="whole").run)
+    whole = train(script, run_name="whole").run
     call += function == "save_checkpoint"  # its first is checkpoint 0
     with monkeypatch.context() as patch:
         fail_at(patch, script, function, call, KeyboardInterrupt(signal.SIGINT))
@@ -176,7 +176,7 @@ def test_interrupted_anywhere(script, cli, monkeypatch, function, call):
     done = call - 1 - (function == "save_checkpoint")
     assert len(last(Path("runs/run"))["history"]) == done
     assert cli(script, "--resume", "runs/run", "--no-progress")[0] == 0
-    assert_equal(trained(last(Path("runs/run"))), trained(whole))
+    assert_equal(trained(Path("runs/run")), trained(whole))
     assert_curve("runs/run", last(Path("runs/run"))["history"])
 
 
@@ -188,19 +188,19 @@ def test_interrupted_while_checkpoint_0_is_written(script, cli, monkeypatch):
 
 
 def test_from_a_checkpoint_of_several_iterations_before(script, cli, monkeypatch):
-    whole = last(train(script, run_name="whole", total_timesteps=224).run)
+    whole = train(script, run_name="whole", total_timesteps=224).run
     with monkeypatch.context() as patch:
         fail_at(patch, script, "update", 6, KeyboardInterrupt(signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
             train(script, total_timesteps=224, checkpoint_every=3)
     assert len(last(Path("runs/run"))["history"]) == 3
     assert cli(script, "--resume", "runs/run", "--no-progress")[0] == 0
-    assert_equal(trained(last(Path("runs/run"))), trained(whole))
+    assert_equal(trained(Path("runs/run")), trained(whole))
     assert_curve("runs/run", last(Path("runs/run"))["history"])
 
 
 def test_half_written_checkpoint_is_harmless(script, cli, monkeypatch):
-    whole = last(train(script, run_name="whole").run)
+    whole = train(script, run_name="whole").run
     with monkeypatch.context() as patch:
         fail_at(patch, script, "rollout", 2, KeyboardInterrupt(signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
@@ -208,7 +208,7 @@ def test_half_written_checkpoint_is_harmless(script, cli, monkeypatch):
     Path("runs/run/checkpoint.tmp").write_bytes(b"PK\x03\x04 half")
     assert cli(script, "--evaluate", "runs/run", "--episodes", "1")[0] == 0
     assert cli(script, "--resume", "runs/run", "--no-progress")[0] == 0
-    assert_equal(trained(last(Path("runs/run"))), trained(whole))
+    assert_equal(trained(Path("runs/run")), trained(whole))
     assert not Path("runs/run/checkpoint.tmp").exists()
 
 
@@ -274,14 +274,14 @@ def test_back_to_the_class_defaults_is_refused(script, cli, monkeypatch):
 def test_resumed_from_python(name, tmp_path, monkeypatch):
     m = importlib.import_module(name)
     monkeypatch.chdir(tmp_path)
-    whole = last(train(m, run_name="whole").run)
+    whole = train(m, run_name="whole").run
     with monkeypatch.context() as patch:
         fail_at(patch, m, "rollout", 3, KeyboardInterrupt(signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
             train(m)
     result = m.train(m.Args(resume="runs/run", progress=False))
     assert os.fspath(result.run) == "runs/run" and len(result.history) == 3
-    assert_equal(trained(last(result.run)), trained(whole))
+    assert_equal(trained(result.run), trained(whole))
     with pytest.raises(m.InputError, match="cannot change"):
         m.train(m.Args(resume="runs/run", seed=6))
 
@@ -296,13 +296,13 @@ def interrupt_in_iteration(monkeypatch, m, number, **changed):
 
 def test_history_ahead_of_the_checkpoint(script, cli, monkeypatch):
     """Killed between the two writes, or in the midst of a line: what the checkpoint does not count is dropped."""
-    whole = last(train(script, run_name="whole").run)
+    whole = train(script, run_name="whole").run
     for run_name, rest in (("line", '{"iteration": 3}\n'), ("half", '{"iteration": 3, "loss'), ("more", "{}\n{}\n{")):
         interrupt_in_iteration(monkeypatch, script, 3, run_name=run_name)
         with open(f"runs/{run_name}/history.jsonl", "a") as file:
             file.write(rest)
         assert cli(script, "--resume", f"runs/{run_name}", "--no-progress")[0] == 0
-        assert_equal(trained(last(Path(f"runs/{run_name}"))), trained(whole))
+        assert_equal(trained(Path(f"runs/{run_name}")), trained(whole))
         assert (Path("runs") / run_name / "history.jsonl").read_text().count("\n") == 3
 
 
@@ -318,11 +318,11 @@ def test_history_shorter_than_the_checkpoint_counts(script, cli, monkeypatch, le
 def test_a_finished_run_is_prolonged(script, cli):
     """Without annealing bit for bit the run that had so many steps from the start; with it, a line says what follows."""
     fixed = {"anneal_lr": False} if hasattr(script.Args(), "anneal_lr") else {}
-    whole = last(train(script, run_name="whole", total_timesteps=160, **fixed).run)
+    whole = train(script, run_name="whole", total_timesteps=160, **fixed).run
     train(script, **fixed)
     status, out, err = cli(script, "--resume", "runs/run", "--total-timesteps", "160", "--no-progress")
     assert status == 0 and "160 steps (5 iterations)" in out and "annealed" not in err
-    assert_equal(trained(last(Path("runs/run"))), trained(whole))
+    assert_equal(trained(Path("runs/run")), trained(whole))
     assert last(Path("runs/run"))["args"]["total_timesteps"] == 160
     assert json.loads(Path("runs/run/args.json").read_text())["args"]["total_timesteps"] == 160
     assert_curve("runs/run", last(Path("runs/run"))["history"])
@@ -363,25 +363,3 @@ def test_a_copy_with_one_flag_more(name, cli, monkeypatch, tmp_path):
     assert status == 2 and "does not know: --kl-penalty" in err
     status, _, err = cli(importlib.import_module("ppo_m"), "--evaluate", "runs/run")
     assert status == 2 and f"was written by {name}.py; this is ppo_m.py" in err
-
-
-def test_a_checkpoint_costs_the_same_however_long_the_run(script, cli, monkeypatch):
-    """After 10 and after 50,000 iterations: time of an iteration's writes and the checkpoint's size, both within 1.5."""
-    result, costs, sizes = train(script), [], []
-    row, (_, args) = json.dumps(result.history[-1]) + "\n", script.load_checkpoint(result.run)
-    env = script.make_env(args)
-    agent = script.make_agent(args, env, last(result.run))
-    for iterations in (10, 50_000, 10, 50_000):
-        (result.run / "history.jsonl").write_text(row * iterations)
-        times = []
-        with open(result.run / "history.jsonl", "a") as history:
-            for _ in range(15):
-                started = time.perf_counter()
-                history.write(row)
-                history.flush()
-                script.save_checkpoint(result.run, args, agent, iterations)
-                times.append(time.perf_counter() - started)
-        costs.append(sorted(times)[2])
-        sizes.append((result.run / "checkpoint.pt").stat().st_size)
-    assert max(sizes) / min(sizes) < 1.01
-    assert min(costs[1::2]) / min(costs[::2]) < 1.5

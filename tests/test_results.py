@@ -1,0 +1,59 @@
+"""The first iterations of committed results come out again: today's scripts are those that the tables speak of."""
+
+import csv
+import itertools
+import json
+import shlex
+import sys
+from importlib.metadata import version
+
+import pytest
+from conftest import ROOT, load
+
+sys.path.insert(0, str(ROOT / "benchmark"))
+from records import cpu_model  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+
+def read(path):
+    """Header and rows of a results file."""
+    lines = path.read_text().splitlines()
+    header = [line[2:] for line in lines if line.startswith("#")]
+    return json.loads("\n".join(header)), list(csv.DictReader(lines[len(header) :]))
+
+
+def chosen():
+    """One file of each variant and task, if there is one of this processor that one."""
+    found = {}
+    for path in sorted((ROOT / "benchmark/results/table2").glob("*.csv")):
+        about = read(path)[0]
+        key = about["env_id"], about["variant"]
+        if key not in found or (about["cpu"] == cpu_model()) > (found[key][1]["cpu"] == cpu_model()):
+            found[key] = path, about
+    return [path for path, _ in found.values()]
+
+
+@pytest.mark.parametrize("path", chosen(), ids=lambda path: path.stem)
+def test_first_iterations(path, tmp_path, monkeypatch):
+    """Three, digit for digit, on the processor and with the versions that made them; elsewhere the first, to rounding,
+    which later ones blow up. Of all 45 runs that one processor made the first came out on another within 0.1%."""
+    about, rows = read(path)
+    versions = {name: version(name) for name in ("torch", "gymnasium", "mujoco", "numpy")}
+    exact = about["cpu"] == cpu_model() and versions.items() <= about["versions"].items()
+    rows = rows[: 3 if exact else 1]
+    m = load(about["script"])
+    learn = m.learn
+    monkeypatch.setattr(m, "learn", lambda *args: itertools.islice(learn(*args), len(rows)))
+    own = ["--runs-dir", str(tmp_path), "--no-progress"]
+    monkeypatch.setattr(sys, "argv", [*shlex.split(about["command"])[1:], *own])
+    history = m.train(m.command_line(m.Args())).history
+    assert len(history) == len(rows)
+    for ours, row in zip(history, rows):
+        if "charts/learning_rate" not in ours:  # TRPO's came to be named more exactly
+            row["charts/value_learning_rate"] = row.pop("charts/learning_rate")
+        del row["charts/SPS"]
+        expected = {name: float(cell) for name, cell in row.items() if cell}
+        assert len(expected) >= 12 and row.keys() - expected.keys() == row.keys() - ours.keys()
+        found = {name: float(f"{ours[name]:.6g}") for name in expected}
+        assert found == (expected if exact else pytest.approx(expected, rel=1e-2))
