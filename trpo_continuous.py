@@ -36,6 +36,11 @@ its parts; below it the command line, checkpoints, logs and evaluation, letter f
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # Ctrl-C while the imports run: an end without a traceback
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import copy
 import functools
 import sys
@@ -61,7 +66,9 @@ Bound = Annotated[float, "(0, inf]"]  # inf: off
 class Algorithm:
     """the algorithm"""
 
-    seed: Annotated[int, "[0, 4294967296)"] = 1  # of networks, noise, minibatches and every reset
+    seed: Annotated[int, "[0, 4294967296)"] = (
+        1  # of networks, noise, minibatches and every reset; once also of random and numpy.random
+    )
     total_timesteps: Count = 1_000_000  # environment steps, all environments together; rounded down to whole iterations
     num_envs: Count = 1  # number of environments, stepped in turn
     num_steps: Count = 2048  # steps in each environment per iteration
@@ -298,7 +305,7 @@ def trpo_step(args: Hyperparameters, agent: Agent, batch: Batch) -> dict[str, fl
         step = (2 * agent.max_kl / curvature).sqrt() * direction
         expected = (gradient @ step).item()
         fraction, gain = line_search(args, agent, batch, step, expected)
-        problem = "" if fraction else "the line search accepted none"
+        problem = "" if fraction else "the line search accepted no step"
     if problem:
         print(f"no TRPO step: {problem}", file=sys.stderr)
     return {
@@ -781,8 +788,10 @@ def scalars(args: Args, agent: Agent, it: Iteration, heldout_envs: list[gym.Env]
     row |= measure(it, agent, it.batch.obs, it.batch.actions)
     if args.heldout_every and (it.number - 1) % args.heldout_every == 0:
         row |= measure(it, agent, *heldout_pairs(args, agent, it, heldout_envs), "heldout_")
-    rates = [group["lr"] for group in agent.optimizer.param_groups]
-    return row | dict(zip(("charts/value_learning_rate", "charts/learning_rate"), reversed(rates)))
+    *policy_rate, row["charts/value_learning_rate"] = [group["lr"] for group in agent.optimizer.param_groups]
+    if policy_rate:  # TRPO's policy has none
+        row["charts/learning_rate"] = policy_rate[0]
+    return row
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -899,7 +908,7 @@ def evaluate(
         if terminated or truncated or steps == asked.max_episode_steps:
             returns.append(total)
             obs, _ = env.reset(seed=seed_for(asked.seed, len(returns), 0, 2))
-            total, steps = 0.0, 0
+            total, steps, told = 0.0, 0, time.monotonic()
         elif time.monotonic() - told > 15:
             told = time.monotonic()
             print(f"episode {len(returns) + 1}: {steps:,} steps; --max-episode-steps can end it", file=sys.stderr)
@@ -959,12 +968,7 @@ def resume_run(args: Args, unasked: Args, stack: contextlib.ExitStack) -> tuple[
         if value != getattr(saved, name) and name not in ("resume", "progress") and not longer:
             raise InputError(f"{flag(name)} cannot change when a run is resumed: it was {getattr(saved, name)}")
     args = replace(saved, **(asked | {"resume": None, "progress": args.progress}))
-    if args.total_timesteps > saved.total_timesteps:
-        if getattr(args, "anneal_lr", False) or getattr(args, "max_kl_final", None):
-            print("note: what is annealed follows the longer schedule from here on", file=sys.stderr)
-        with own_files(run, Fault):
-            write_args(run, args)
-    with open(run / "history.jsonl", "r+b") as file, own_files(run, Fault):
+    with own_files(run, InputError), open(run / "history.jsonl", "r+b") as file:
         kept = [file.readline() for _ in range(checkpoint["iteration"])]
         if not all(line.endswith(b"\n") for line in kept):
             raise InputError(f"{run}/history.jsonl holds less than the {len(kept)} iterations of the checkpoint")
@@ -1023,6 +1027,12 @@ def train(args: Args, unasked: Args | None = None) -> Result:
             try_compiler(args, agent)
         if checkpoint:
             torch.set_rng_state(checkpoint["torch_rng"])
+            if args.total_timesteps > checkpoint["args"]["total_timesteps"]:
+                if getattr(args, "anneal_lr", False) or getattr(args, "max_kl_final", None):
+                    print("note: what is annealed follows the longer schedule from here on", file=sys.stderr)
+                with own_files(run, Fault):
+                    save_checkpoint(run, args, agent, done)
+                    write_args(run, args)
         else:
             run, args = start_run(args, agent, stack)
         print(f"{run}: training; to watch: tensorboard --logdir {shlex.quote(str(run))}", flush=True)
@@ -1048,9 +1058,9 @@ def run_iterations(run: Path, args: Args, agent: Agent, envs: list, heldout_envs
             row = scalars(args, agent, it, heldout_envs)
             logged, before = time.perf_counter(), logged
             row["charts/SPS"] = batch_size / (logged - before)  # of everything: held-out rollout, log, last checkpoint
-            for name, value in row.items():
-                writer.add_scalar(name, value, it.number * batch_size)
             with own_files(run, Fault):
+                for name, value in row.items():
+                    writer.add_scalar(name, value, it.number * batch_size)
                 line = {"iteration": it.number, "global_step": it.number * batch_size, **row}
                 history.write(json.dumps(line) + "\n")
                 if it.number % args.checkpoint_every == 0 or it.number == num_iterations:
@@ -1076,10 +1086,10 @@ def run_iterations(run: Path, args: Args, agent: Agent, envs: list, heldout_envs
         raise
     finally:
         bar.close()
-        writer.close()
+        close(*envs, *heldout_envs)
         with contextlib.suppress(OSError):  # of a full disk, which was told above
             history.close()
-        close(*envs, *heldout_envs)
+            writer.close()
     return finish(run)
 
 

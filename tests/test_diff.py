@@ -50,7 +50,7 @@ def parts(name: str) -> dict[str, range]:
     upper, found = floors(name)[0], {}
     lines = upper.splitlines()
     for node in ast.parse(upper).body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.If):
             key = "imports"
         elif isinstance(node, ast.Assign):
             key = " ".join(map(ast.unparse, node.targets))

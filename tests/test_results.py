@@ -57,3 +57,25 @@ def test_first_iterations(path, tmp_path, monkeypatch):
         assert len(expected) >= 12 and row.keys() - expected.keys() == row.keys() - ours.keys()
         found = {name: float(f"{ours[name]:.6g}") for name in expected}
         assert found == (expected if exact else pytest.approx(expected, rel=1e-2))
+
+
+AGENTS = sorted((ROOT / "benchmark/agents").iterdir())
+
+
+@pytest.mark.parametrize("run", AGENTS, ids=lambda run: run.name)
+def test_a_trained_agent_is_a_committed_run(run):
+    """Trained by these two-floor scripts: all 488 rows are those of its CSV, which the scripts before them made."""
+    about, rows = read(ROOT / f"benchmark/results/table2/{run.name}.csv")
+    history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    assert len(history) == len(rows) == 488
+    for ours, row in zip(history, rows):
+        if "charts/learning_rate" not in ours:
+            row["charts/value_learning_rate"] = row.pop("charts/learning_rate")
+        del row["charts/SPS"]
+        assert {name: float(f"{ours[name]:.6g}") for name in row if name in ours} == {
+            name: float(cell) for name, cell in row.items() if cell
+        }
+    m = load(about["script"])
+    obs, _ = (env := m.make_env(m.Args(env_id=about["env_id"]))).reset(seed=1)
+    assert m.load_policy(run)(obs).shape == env.action_space.shape
+    assert len(m.evaluate(run, episodes=1)) == 1

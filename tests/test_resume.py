@@ -316,7 +316,7 @@ def test_history_shorter_than_the_checkpoint_counts(script, cli, monkeypatch, le
 
 
 def test_a_finished_run_is_prolonged(script, cli):
-    """Without annealing bit for bit the run that had so many steps from the start; with it, a line says what follows."""
+    """Without annealing bit for bit the run that had so many steps from the start; with it, a line says so."""
     fixed = {"anneal_lr": False} if hasattr(script.Args(), "anneal_lr") else {}
     whole = train(script, run_name="whole", total_timesteps=160, **fixed).run
     train(script, **fixed)

@@ -338,7 +338,7 @@ def test_step_that_is_not_finite(m, capsys, monkeypatch):
     args, agent = small_agent(m)
     monkeypatch.setattr(m, "conjugate_gradient", lambda product, b, steps: (torch.full_like(b, 3e38), 1.0))
     monkeypatch.setattr(m, "fisher_vector_product", lambda *_: lambda v: 1e-44 * torch.ones_like(v))
-    assert_no_step(m, args, agent, make_batch(m, agent), capsys, "line search accepted none")
+    assert_no_step(m, args, agent, make_batch(m, agent), capsys, "line search accepted no step")
 
 
 @pytest.mark.parametrize("what", ["product", "residual"])
@@ -358,7 +358,7 @@ def test_line_search_that_accepts_none(m, capsys, monkeypatch):
     args, agent = small_agent(m, 2, max_kl=0.05, max_backtracks=3)
     batch, kl = make_batch(m, agent), m.Gaussian.kl
     monkeypatch.setattr(m.Gaussian, "kl", lambda p, q: kl(p, q) + (0.0 if q.mean.requires_grad else 10.0))
-    assert_no_step(m, args, agent, batch, capsys, "line search accepted none")
+    assert_no_step(m, args, agent, batch, capsys, "line search accepted no step")
 
 
 def test_set_parameters_in_place(m):
