@@ -49,6 +49,7 @@ def test_links_and_figures_exist():
 
 def test_flags_and_suites_exist():
     known = {f"--{name.replace('_', '-')}" for script in SCRIPTS for name in vars(import_module(script).Args())}
+    known |= {flag.replace("--", "--no-", 1) for flag in known}
     for name in ("run", "authors"):
         known |= set(re.findall(r'"(--[\w-]+)"', (ROOT / f"benchmark/{name}.py").read_text()))
     named = set(re.findall(r"(?<![\w-])(--[a-z][\w-]*\w)", README))
