@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from conftest import FULL, ROOT, read_checkpoint, run_script
 
-TINY = {"env_id": "envs:Toy-v0", "num_steps": 32, "num_minibatches": 4, "total_timesteps": 96, "progress": False}
+TINY = {"env_id": "envs:Toy-v0", "num_steps": 32, "num_minibatches": 4, "update_epochs": 2}
+TINY |= {"total_timesteps": 96, "progress": False}
 
 
 @pytest.fixture
