@@ -29,8 +29,8 @@ nine code-level optimizations only [6] and [8] stand here, as in the authors' co
     [6] observation normalization      --no-norm-obs                 turns it off
     [8] hyperbolic tangent             --activation relu             replaces it
 
-This file has two floors. Down to the line RUNNING IT stands the algorithm and nothing else, from the whole (`learn`) to
-its parts; below it the command line, checkpoints, logs and evaluation, letter for letter the same in all four scripts.
+This file has two floors. Down to the line RUNNING IT stands the algorithm, from the whole (`learn`) to its parts; below
+it the command line, checkpoints, logs and evaluation, letter for letter the same in all four scripts.
 "As released" means: as in the authors' own code, github.com/MadryLab/implementation-matters.
 """
 
@@ -41,13 +41,12 @@ if __name__ == "__main__":  # Ctrl-C while the imports run: an end without a tra
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-import copy
 import functools
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf, log, pi, prod
+from math import inf, log, prod
 from typing import Annotated, Literal, NamedTuple
 
 import gymnasium as gym
@@ -66,9 +65,7 @@ Bound = Annotated[float, "(0, inf]"]  # inf: off
 class Algorithm:
     """the algorithm"""
 
-    seed: Annotated[int, "[0, 4294967296)"] = (
-        1  # of networks, noise, minibatches and every reset; once also of random and numpy.random
-    )
+    seed: Annotated[int, "[0, 4294967295]"] = 1  # of networks, noise, minibatches, resets; of random and numpy.random
     total_timesteps: Count = 1_000_000  # environment steps, all environments together; rounded down to whole iterations
     num_envs: Count = 1  # number of environments, stepped in turn
     num_steps: Count = 2048  # steps in each environment per iteration
@@ -109,6 +106,14 @@ class Details:
 class Hyperparameters(Details, Optimizations, Algorithm):
     """All that the algorithm depends on."""
 
+    @property
+    def batch_size(self) -> int:
+        return self.num_envs * self.num_steps
+
+    @property
+    def num_iterations(self) -> int:
+        return self.total_timesteps // self.batch_size
+
 
 class Agent:
     """All that training changes: running statistics, networks, optimizer."""
@@ -137,21 +142,21 @@ class Iteration(NamedTuple):
     number: int  # from 1
     episodes: list[tuple[float, int]]  # raw return and length of every episode that ended
     batch: Batch
-    old_policy: Policy  # as it was before the update
     scalars: dict[str, float]
 
 
 def learn(args: Hyperparameters, agent: Agent, envs: list[gym.Env], first: int = 0) -> Iterator[Iteration]:
-    """The whole algorithm, from iteration `first` (0 is a new run) to the last; yields after each."""
-    num_iterations = args.total_timesteps // (args.num_envs * args.num_steps)
-    for iteration in range(first, num_iterations):
+    """The whole algorithm, from iteration `first` (0 is a new run) to the last; yields after each.
+
+    By hand: torch.manual_seed(args.seed), envs = [gym.make(...)], agent = Agent(args, its two spaces), and a loop.
+    """
+    for iteration in range(first, args.num_iterations):
         if iteration == first or args.reset_each_iteration:
             state = reset(args, agent, envs, iteration)
-        data = rollout(args, agent, envs, state)
+        data = rollout(args, agent, envs, state)  # moves `state` along
         batch = make_batch(args, agent, data)
-        old_policy = copy.deepcopy(agent.policy)
         scalars = update(args, agent, batch)
-        yield Iteration(iteration + 1, data.episodes, batch, old_policy, scalars)
+        yield Iteration(iteration + 1, data.episodes, batch, scalars)
 
 
 class EnvState(NamedTuple):
@@ -168,7 +173,7 @@ def seed_for(*key: int) -> int:
 
 
 def reset(args: Hyperparameters, agent: Agent, envs: list[gym.Env], iteration: int, *purpose: int) -> EnvState:
-    """Begins an episode in every environment, each with a seed of its own; a `purpose` sets other uses apart."""
+    """Begins an episode in every environment, each with a seed of its own; `purpose`: for measurement."""
     seeds = [seed_for(args.seed, iteration, i, *purpose) for i in range(len(envs))]
     obs = np.stack([agent.obs_filter(env.reset(seed=seed)[0]) for env, seed in zip(envs, seeds)])
     return EnvState(obs.astype(np.float32), np.zeros(len(envs)), np.zeros(len(envs), int))
@@ -187,7 +192,7 @@ class Rollout(NamedTuple):
 
 
 def rollout(args: Hyperparameters, agent: Agent, envs: list[gym.Env], state: EnvState, generator=None) -> Rollout:
-    """Acts for num_steps steps in every environment, from `state` on."""
+    """Acts for num_steps steps in every environment, from `state` on; a `generator` of its own is for measurement."""
     action_space, shape = envs[0].action_space, (args.num_steps, len(envs))
     policy_mean, std = numpy_forward(args, agent.policy.mean_net), agent.policy.log_std.detach().exp()
     noise = (torch.randn(*shape, len(std), generator=generator) * std).numpy()  # of the whole rollout at once
@@ -242,7 +247,8 @@ def make_batch(args: Hyperparameters, agent: Agent, data: Rollout) -> Batch:
 def gae(args: Hyperparameters, rewards, values, next_values, terminal, done) -> np.ndarray:
     """Generalized advantage estimation over arrays (T, ...): A_t = sum_l (gamma lambda)^l delta_{t+l}.
 
-    delta_t = r_t + gamma V(s_{t+1}) - V(s_t), with V(s_{t+1}) = 0 where `terminal`; the sum ends where `done`.
+    delta_t = r_t + gamma V(s_{t+1}) - V(s_t), with V(s_{t+1}) = 0 where `terminal`; the sum ends where `done`, and with
+    the rollout, whose last step is bootstrapped with V(s_T).
     """
     advantages, last = np.empty_like(rewards), 0.0
     deltas = rewards + args.gamma * next_values * ~terminal - values
@@ -260,7 +266,8 @@ def update(args: Hyperparameters, agent: Agent, batch: Batch) -> dict[str, float
     for _ in range(args.update_epochs):
         order = torch.randperm(len(batch.obs))
         shuffled = [x[order].split(minibatch_size) for x in batch]
-        for minibatch in map(Batch._make, zip(*shuffled)):
+        for parts in zip(*shuffled):
+            minibatch = Batch(*parts)
             grads, minibatch_losses = minibatch_gradients(args, agent.value, minibatch)
             for parameter, grad in zip(parameters, grads):
                 parameter.grad = grad
@@ -285,8 +292,8 @@ def value_loss(values: torch.Tensor, batch: Batch) -> torch.Tensor:
 def trpo_step(args: Hyperparameters, agent: Agent, batch: Batch) -> dict[str, float]:
     """Maximizes the surrogate L subject to mean KL(pi_old || pi) <= delta, to second order, and checks the result.
 
-    With g the gradient of L and F the Fisher matrix, x = F^-1 g is the direction and sqrt(2 delta / (x' F x)) x the
-    step that reaches the bound. If there is no such step the policy stays as it is, and a line says why.
+    With g the gradient of L and F the Fisher matrix (of part of the batch, and damped), x = F^-1 g is the direction and
+    sqrt(2 delta / (x' F x)) x the step that reaches the bound. Where there is none the policy stays; a line says why.
     """
     if args.norm_adv:
         batch = batch._replace(advantages=normalize(batch.advantages))
@@ -313,7 +320,7 @@ def trpo_step(args: Hyperparameters, agent: Agent, batch: Batch) -> dict[str, fl
         "trust_region/max_kl": agent.max_kl,
         "trust_region/step_fraction": fraction,
         "trust_region/cg_residual": residual,
-        "trust_region/expected_improvement": fraction * expected if fraction else 0.0,
+        "trust_region/expected_improvement": fraction * expected if fraction else 0.0,  # `expected` may not be finite
         "trust_region/improvement": gain,
     }
 
@@ -400,7 +407,7 @@ def compiled(function: Callable) -> Callable:
 
 
 class Gaussian(NamedTuple):
-    """N(mean, diag(std^2)), safe to keep: later updates of the policy do not reach it."""
+    """N(mean, diag(std^2))."""
 
     mean: torch.Tensor  # (B, action_dim)
     log_std: torch.Tensor  # (action_dim,)
@@ -408,11 +415,11 @@ class Gaussian(NamedTuple):
     def log_prob(self, actions: torch.Tensor) -> torch.Tensor:
         """-sum_j (z_j^2 / 2 + log std_j + log(2 pi) / 2), z = (a - mean) / std: (B, action_dim) -> (B,)."""
         z = (actions - self.mean) / self.log_std.exp()
-        return -(0.5 * z * z + self.log_std + 0.5 * log(2 * pi)).sum(-1)
+        return -(0.5 * z * z + self.log_std + 0.5 * log(2 * np.pi)).sum(-1)
 
     def entropy(self) -> torch.Tensor:
         """In nats; one number, for it is the same at every mean."""
-        return (self.log_std + 0.5 + 0.5 * log(2 * pi)).sum()
+        return (self.log_std + 0.5 + 0.5 * log(2 * np.pi)).sum()
 
     def kl(self, other: Gaussian) -> torch.Tensor:
         """KL(self || other) in nats: (B,)."""
@@ -429,7 +436,7 @@ class Policy(nn.Module):
         self.log_std = nn.Parameter(torch.zeros(action_dim))
 
     def forward(self, obs: torch.Tensor) -> Gaussian:
-        """(B, obs_dim) -> the distribution of actions."""
+        """(B, obs_dim) -> the distribution of actions; safe to keep, for later updates do not reach it."""
         return Gaussian(self.mean_net(obs), self.log_std.clone())
 
 
@@ -504,6 +511,7 @@ class ObservationFilter(RunningStatistics):
 # RUNNING IT: from here on letter for letter the same in all four scripts; nothing above needs it ----------------------
 
 import contextlib
+import copy
 import hashlib
 import io
 import itertools
@@ -624,7 +632,7 @@ def plain(args: Args) -> Args:
 
 def check(args: Args, env: gym.Env) -> None:
     """Raises InputError at what cannot be used: arguments that do not fit together, a space of the environment."""
-    batch_size, name = args.num_envs * args.num_steps, f"--env-id {args.env_id}"
+    batch_size, name = args.batch_size, f"--env-id {args.env_id}"
     obs_space, action_space = (getattr(env, kind, None) for kind in ("observation_space", "action_space"))
     for space in (obs_space, action_space):
         if not isinstance(space, gym.Space):
@@ -737,7 +745,7 @@ def try_env(args: Args) -> None:
 
 def try_compiler(args: Args, agent: Agent) -> None:
     """Compiles (--compile) on a batch of zeros and a copy of the agent. Raises InputError where that cannot be done."""
-    rows, obs_dim = args.num_envs * args.num_steps // args.num_minibatches, len(agent.obs_filter.mean)
+    rows, obs_dim = args.batch_size // args.num_minibatches, len(agent.obs_filter.mean)
     batch = Batch(torch.zeros(rows, obs_dim), torch.zeros(rows, len(agent.policy.log_std)), *torch.zeros(4, rows))
     try:
         torch._dynamo.reset()  # of an earlier run's arguments
@@ -751,26 +759,26 @@ def try_compiler(args: Args, agent: Agent) -> None:
 
 
 @torch.no_grad()
-def measure(it: Iteration, agent: Agent, obs: torch.Tensor, actions: torch.Tensor, prefix: str = "") -> dict:
+def measure(old: Policy, new: Policy, obs: torch.Tensor, actions: torch.Tensor, prefix: str = "") -> dict:
     """Mean KL(pi_old || pi) and maximum ratio pi(a|s) / pi_old(a|s) over state-action pairs (the paper's Figure 2)."""
-    old, new = it.old_policy(obs), agent.policy(obs)
-    log_ratio = new.log_prob(actions) - old.log_prob(actions)
+    old_pi, pi = old(obs), new(obs)
+    log_ratio = pi.log_prob(actions) - old_pi.log_prob(actions)
     return {
-        f"trust_region/{prefix}mean_kl": old.kl(new).mean().item(),
+        f"trust_region/{prefix}mean_kl": old_pi.kl(pi).mean().item(),
         f"trust_region/{prefix}max_ratio": log_ratio.max().exp().item(),
     }
 
 
-def heldout_pairs(args: Args, agent: Agent, it: Iteration, envs: list[gym.Env]) -> tuple[torch.Tensor, torch.Tensor]:
+def heldout_pairs(args: Args, agent: Agent, old: Policy, envs: list, iteration: int) -> tuple:
     """Fresh states and actions of the old policy, from seeds and a generator of their own: training never notices."""
     frozen = copy.deepcopy(agent)
-    frozen.policy, frozen.obs_filter.frozen = it.old_policy, True
-    generator = torch.Generator().manual_seed(seed_for(args.seed, it.number - 1, 0, 1))
-    data = rollout(args, frozen, envs, reset(args, frozen, envs, it.number - 1, 1), generator)
+    frozen.policy, frozen.obs_filter.frozen = old, True
+    generator = torch.Generator().manual_seed(seed_for(args.seed, iteration, 0, 1))
+    data = rollout(args, frozen, envs, reset(args, frozen, envs, iteration, 1), generator)
     return torch.from_numpy(data.obs).flatten(0, 1), torch.from_numpy(data.actions).flatten(0, 1)
 
 
-def scalars(args: Args, agent: Agent, it: Iteration, heldout_envs: list[gym.Env]) -> dict[str, float]:
+def scalars(args: Args, agent: Agent, old: Policy, it: Iteration, heldout_envs: list[gym.Env]) -> dict[str, float]:
     """All that is logged of an iteration but its speed. Raises Fault where a loss or a parameter is not finite."""
     row = dict(it.scalars)
     if not all(math.isfinite(value) for name, value in row.items() if name.startswith("losses/")):
@@ -785,9 +793,10 @@ def scalars(args: Args, agent: Agent, it: Iteration, heldout_envs: list[gym.Env]
     if it.episodes:
         names = ("charts/episodic_return", "charts/episodic_length")
         row |= {name: float(np.mean(values)) for name, values in zip(names, zip(*it.episodes))}
-    row |= measure(it, agent, it.batch.obs, it.batch.actions)
+    row |= measure(old, agent.policy, it.batch.obs, it.batch.actions)
     if args.heldout_every and (it.number - 1) % args.heldout_every == 0:
-        row |= measure(it, agent, *heldout_pairs(args, agent, it, heldout_envs), "heldout_")
+        pairs = heldout_pairs(args, agent, old, heldout_envs, it.number - 1)
+        row |= measure(old, agent.policy, *pairs, "heldout_")
     *policy_rate, row["charts/value_learning_rate"] = [group["lr"] for group in agent.optimizer.param_groups]
     if policy_rate:  # TRPO's policy has none
         row["charts/learning_rate"] = policy_rate[0]
@@ -871,12 +880,12 @@ def load_policy(run: str | Path, stochastic: bool = False) -> Callable:
 
 
 def film(env: gym.Env, run: Path) -> gym.Env:
-    """Records the first episode as RUN/video-N-episode-0.mp4; in MuJoCo's tasks the camera follows the agent."""
+    """Records the first episode as RUN/video-<time>-episode-0.mp4; in MuJoCo's tasks the camera follows the agent."""
     renderer = getattr(env.unwrapped, "mujoco_renderer", None)
     if getattr(renderer, "camera_id", None) == -1:  # no other camera was asked for
         tracking = {"trackbodyid": 1} | (renderer.default_cam_config or {}) | {"type": 1}  # mjCAMERA_TRACKING
         renderer.camera_id, renderer.default_cam_config = None, tracking
-    prefix = next(name for n in itertools.count(1) if not list(run.glob(f"{(name := f'video-{n}')}-*")))
+    prefix = time.strftime("video-%Y%m%d-%H%M%S")
     return gym.wrappers.RecordVideo(env, str(run), name_prefix=prefix, episode_trigger=lambda n: n == 0)
 
 
@@ -891,10 +900,9 @@ def evaluate(
     except (TypeError, ValueError) as error:
         raise InputError(f"--env-kwargs {asked.env_kwargs}: {reason(error)}") from error
     torch.manual_seed(asked.seed)
-    env = make_env(args, **({"render_mode": "rgb_array"} if video else {}))
     try:
         with warnings.catch_warnings(action="ignore"):  # the error below says it in one line
-            env = film(env, Path(run)) if video else env
+            env = film(make_env(args, render_mode="rgb_array"), Path(run)) if video else make_env(args)
             obs, _ = env.reset(seed=seed_for(asked.seed, 0, 0, 2))
     except Exception as error:  # each rendering backend raises its own kind
         if not video or isinstance(error, Fault):
@@ -1001,21 +1009,21 @@ def finish(run: Path) -> Result:
 
 
 def train(args: Args, unasked: Args | None = None) -> Result:
-    """Trains a run to its end. Raises InputError, nothing being written then, and Fault, the last checkpoint whole.
+    """Trains a run to its end. Raises InputError, nothing being trained then, and Fault, the last checkpoint whole.
 
-    Of a run that is resumed an argument may be named that is as it was; what equals `unasked` counts as not named.
+    A run that is resumed has its own arguments: of `args` only what differs from `unasked` is looked at.
     """
     args = plain(args)
-    for name in ("evaluate", "episodes", "stochastic", "video", "max_episode_steps"):
-        if getattr(args, name) != getattr(Args(), name):
-            raise InputError(f"{flag(name)} goes with --evaluate, not with training")
+    for option in fields(Evaluation):
+        if getattr(args, option.name) != option.default:
+            raise InputError(f"{flag(option.name)} goes with --evaluate, not with training")
     with threadpool_limits(limits=1), contextlib.ExitStack() as stack:
         torch.set_num_threads(1)  # networks this small are fastest on one thread, in NumPy, too
         checkpoint, done = None, 0
         if args.resume is not None:
             run, args, checkpoint = resume_run(args, unasked or Args(), stack)
             done = checkpoint["iteration"]
-            if done == args.total_timesteps // (args.num_envs * args.num_steps):
+            if done == args.num_iterations:
                 return finish(run)
         try_env(args)
         for seed in (random.seed, np.random.seed, torch.manual_seed):
@@ -1041,8 +1049,7 @@ def train(args: Args, unasked: Args | None = None) -> Result:
 
 def run_iterations(run: Path, args: Args, agent: Agent, envs: list, heldout_envs: list, first: int) -> Result:
     """Learns on after `first` iterations; logs and saves each. A fault names the iteration and how to go on."""
-    batch_size = args.num_envs * args.num_steps
-    num_iterations = args.total_timesteps // batch_size
+    batch_size, num_iterations = args.batch_size, args.num_iterations
     go_on = f"to go on: {shlex.join(['python', os.path.relpath(__file__), '--resume', str(run)])}"
     # after a resume TensorBoard drops what was logged later than the checkpoint
     writer = SummaryWriter(str(run), purge_step=first * batch_size + 1 if first else 0)
@@ -1053,9 +1060,10 @@ def run_iterations(run: Path, args: Args, agent: Agent, envs: list, heldout_envs
     bar, done = tqdm(**sizes, disable=None if args.progress else True), first
     history = open(run / "history.jsonl", "a")  # noqa: SIM115
     started = logged = told = time.perf_counter()
+    old_policy = copy.deepcopy(agent.policy)
     try:
         for it in learn(args, agent, envs, first):
-            row = scalars(args, agent, it, heldout_envs)
+            row = scalars(args, agent, old_policy, it, heldout_envs)
             logged, before = time.perf_counter(), logged
             row["charts/SPS"] = batch_size / (logged - before)  # of everything: held-out rollout, log, last checkpoint
             with own_files(run, Fault):
@@ -1068,7 +1076,7 @@ def run_iterations(run: Path, args: Args, agent: Agent, envs: list, heldout_envs
                     history.flush()
                     os.fsync(history.fileno())
                     save_checkpoint(run, args, agent, it.number)
-            done = it.number
+            done, old_policy = it.number, copy.deepcopy(agent.policy)
             shown = {"return": row.get("charts/episodic_return", math.nan), "KL": row["trust_region/mean_kl"]}
             bar.set_postfix(shown, refresh=False)
             bar.update(batch_size)
@@ -1113,11 +1121,12 @@ def main() -> None:
     try:
         args = command_line(Args())
         if args.evaluate is not None:
-            args, options = plain(args), ("seed", "env_kwargs", "episodes", "stochastic", "video", "max_episode_steps")
+            args = plain(args)
+            own = {option.name: getattr(args, option.name) for option in fields(Evaluation)}
             for name, value in asdict(args).items():
-                if name not in ("evaluate", *options) and value != getattr(Args(), name):
+                if name not in ("seed", "env_kwargs", *own) and value != getattr(Args(), name):
                     raise InputError(f"{flag(name)} does not go with --evaluate")
-            evaluate(args.evaluate, **{name: getattr(args, name) for name in options})
+            evaluate(own.pop("evaluate"), seed=args.seed, env_kwargs=args.env_kwargs, **own)
         elif args.resume:  # with the run's own arguments as defaults, what differs was asked for
             _, saved = load_checkpoint(args.resume)
             saved = replace(saved, resume=args.resume, progress=True)

@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import shlex
+from collections import defaultdict
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -88,13 +89,15 @@ def read_run(run: Run) -> tuple[dict, list[dict]]:
 
 
 def cpu_model() -> str:
-    """The processor's name, as far as the system tells."""
+    """The processor, as far as the system tells: its name, and what sets it apart from others of that name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    found = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if "model name" not in found:
+        return platform.processor() or platform.machine()
+    return "{model name} (family {cpu family}, model {model})".format_map(defaultdict(lambda: "?", found))
 
 
 def write_csv(run: Run, about: dict, history: list[dict]) -> None:

@@ -181,11 +181,27 @@ def compare(table: str, rounds: int, steps: int, out: Path) -> None:
     out.write_text(header + pd.DataFrame(found).to_csv(index=False, float_format="%.6g"))
 
 
+def overview(frame: pd.DataFrame) -> str:
+    """One table of all rows: steps/s, and how many times its rival's that is."""
+    rows = list(frame["row"].unique())
+    lines = [f"| steps/s (ratio to its library) | {' | '.join(rows)} |", f"|{' --- |' * (len(rows) + 1)}"]
+    for name in frame["contender"].unique():
+        cells = []
+        for row in rows:
+            speed = frame[frame["row"] == row].pivot(index="round", columns="contender", values=MEASURED[0])
+            rival = RIVALS.get(eager(name).removesuffix(".py"))
+            ratio = f" ({(speed[name] / speed[rival]).median():.1f})" if rival else ""
+            cells.append(f"{speed[name].median():,.0f}{ratio}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def show(path: Path) -> None:
-    """Prints a CSV's tables in Markdown."""
+    """Prints a CSV's tables in Markdown: the overview, then one with everything for each row."""
     text, frame = path.read_text(), pd.read_csv(path, comment="#")
     about = json.loads("".join(line[1:] for line in text.splitlines() if line.startswith("#")))
     versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
+    print(overview(frame), end="\n\n")
     print(f"{about['cpu']}, {about['cores']} cores; {versions}; rounds: {frame['round'].max()}, medians (range)")
     head = ("steps/s", "ratio", "ratio to without", "compiling, s: cold, cached", "pays from, steps", "MB")
     for row, group in frame.groupby("row", sort=False):

@@ -34,7 +34,15 @@ def test_tables(tmp_path):
     """Ratios are medians of the rounds' ratios; compiling costs 20 s, with the cache 3, and gains 0.75 ms a step."""
     (tmp_path / "speed.csv").write_text(MEASURED)
     words = [*SPEED, "--show", "--out", tmp_path / "speed.csv"]
-    first, _, _, _, *rows = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    overview, _, tables = subprocess.run(words, capture_output=True, text=True, check=True).stdout.partition("\n\n")
+    assert overview.splitlines() == [
+        "| steps/s (ratio to its library) | Hopper-v5 |",
+        "| --- | --- |",
+        "| ppo_m.py | 1,000 (2.0) |",
+        "| ppo_m.py --compile | 4,000 (8.0) |",
+        "| Stable-Baselines3 PPO | 500 |",
+    ]
+    first, _, _, _, *rows = tables.splitlines()
     assert first == "a processor, 2 cores; torch 2; rounds: 3, medians (range)"
     assert rows == [
         "| ppo_m.py | 1,000 (1,000-3,000) | 2.00 x Stable-Baselines3 PPO | - | - | - | 100 |",

@@ -17,14 +17,12 @@ def test_mean_kl_and_max_ratio(seed, size):
     """Mean KL(old || new), in this order, and the largest ratio new / old, by torch.distributions."""
     for m in map(load, SCRIPTS):
         policies = [small_agent(m, (seed + i) % 2**32)[1].policy.double() for i in range(2)]
-        agent = small_agent(m)[1]
-        agent.policy = policies[1]
         obs, actions = torch.randn(size, OBS_DIM).double(), torch.randn(size, ACTION_DIM).double()
         with torch.no_grad():
             p, q = (torch.distributions.Normal(policy.mean_net(obs), policy.log_std.exp()) for policy in policies)
             kl = torch.distributions.kl_divergence(p, q).sum(-1).mean().item()
             ratio = (q.log_prob(actions) - p.log_prob(actions)).sum(-1).exp().max().item()
-        row = m.measure(m.Iteration(1, [], None, policies[0], {}), agent, obs, actions, "heldout_")
+        row = m.measure(*policies, obs, actions, "heldout_")
         expected = {"trust_region/heldout_mean_kl": kl, "trust_region/heldout_max_ratio": ratio}
         assert row == pytest.approx(expected, rel=1e-8)
 

@@ -1,43 +1,49 @@
-"""What README says of the scripts is so: its commands are the paper's configurations, its diffs have these sizes."""
+"""What README says is so: its diff, its sizes, its defaults, its flags, its results, and that it stays short."""
 
 import dataclasses
-import importlib
 import re
-import shlex
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
-import tyro
 from conftest import ROOT, SCRIPTS
 
-sys.path.insert(0, str(ROOT / "benchmark"))
-suites = importlib.import_module("suites")
-
 README = (ROOT / "README.md").read_text()
-CONFIGURATIONS = re.findall(r"^\| (\w+) \| (\S+) \| `python (\w+)\.py ?(.*)` \|$", README, re.M)
+REPORT = (ROOT / "benchmark/results/table2.md").read_text()
+LABELS = ("PPO", "PPO-M", "TRPO", "TRPO+", "PPO-NoClip")
 
 
-def test_every_configuration_has_a_command():
-    found = {(f"{task}-v5", variant) for task, variant, _, _ in CONFIGURATIONS}
-    assert found == {(env, suites.LABELS[name]) for env, rows in suites.PAPER_ROWS.items() for name in rows}
+def fields(script: str) -> dict:
+    return {field.name: field.default for field in dataclasses.fields(import_module(script).Args)}
 
 
-@pytest.mark.parametrize("task, variant, script, flags", CONFIGURATIONS)
-def test_commands_are_the_configurations(task, variant, script, flags):
-    name = {label: name for name, label in suites.LABELS.items()}[variant]
-    expected = dict(suites.PAPER_ROWS[f"{task}-v5"][name])
-    args = tyro.cli(importlib.import_module(script).Args, args=shlex.split(flags))
-    assert (script, args.env_id) == (expected.pop("script"), f"{task}-v5")
-    assert args.total_timesteps // 2048 == expected.pop("total_timesteps") // 2048
-    assert {key: getattr(args, key) for key in expected} == expected
+def diff(*words: str) -> str:
+    return subprocess.run(["diff", *words], cwd=ROOT, capture_output=True, text=True).stdout
 
 
-@pytest.mark.parametrize("old, new, size", re.findall(r"^diff (\w+)\.py (\w+)\.py .*?(\d+) lines$", README, re.M))
+def test_it_is_short():
+    assert len(README.encode()) <= 10_000
+
+
+def test_the_hunk_on_the_first_screen_is_the_diffs():
+    block = re.search(r"```diff\n\$ diff (-U1 \w+\.py \w+\.py)\n@@.*\n((?:[-+ ].*\n)+)```", README)
+    assert len(re.findall(r"^\+.*# \[\d\]", block[2], re.M)) >= 2 and README.index(block[2]) < 1500
+    whole = diff(*block[1].split())
+    assert [line for line in block[2].splitlines() if f"\n{line}\n" not in whole] == []
+
+
+SIZES = re.findall(r"^diff (\w+\.py) (\w+\.py) .*?(\d+) marked lines$", README, re.M)
+
+
+def test_the_three_diffs_are_there():
+    assert len(SIZES) == 3
+
+
+@pytest.mark.parametrize("old, new, size", SIZES)
 def test_sizes_of_the_diffs(old, new, size):
     """Lines that `diff` marks with < or >."""
-    done = subprocess.run(["diff", f"{old}.py", f"{new}.py"], cwd=ROOT, capture_output=True, text=True)
-    assert len(re.findall(r"^[<>]", done.stdout, re.M)) == int(size)
+    assert len(re.findall(r"^[<>]", diff(old, new), re.M)) == int(size)
 
 
 def test_defaults_of_the_nine():
@@ -45,46 +51,67 @@ def test_defaults_of_the_nine():
     rows = re.findall(r"^\| (\d) \| [^|]+ \| `--([\w-]+)`[^|]* \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", README, re.M)
     assert [int(number) for number, *_ in rows] == list(range(1, 10))
     for _, flag, ppo, trpo, minimal in rows:
-        for name in SCRIPTS:
-            fields = {field.name: field.default for field in dataclasses.fields(importlib.import_module(name).Args)}
-            said = {"ppo_continuous": ppo, "trpo_plus": trpo}.get(name, minimal).split(" (")[0].strip()
+        for script in SCRIPTS:
+            defaults, name = fields(script), flag.replace("-", "_")
+            said = {"ppo_continuous": ppo, "trpo_plus": trpo}.get(script, minimal).split(" (")[0].strip()
             if said in ("-", "Xavier"):
-                assert flag.replace("-", "_") not in fields
+                assert name not in defaults
+            elif isinstance(defaults[name], bool):
+                assert said == {True: "on", False: "off"}[defaults[name]]
+            elif isinstance(defaults[name], float):
+                assert float(said) == defaults[name]
             else:
-                default = fields[flag.replace("-", "_")]
-                assert (
-                    said == {True: "on"}.get(default, default)
-                    if not isinstance(default, float)
-                    else float(said) == default
-                )
+                assert said == defaults[name]
 
 
 def test_flags_exist():
     """Every flag that README names is a flag of a script or of the benchmark."""
-    known = set()
-    for name in SCRIPTS:
-        for field in dataclasses.fields(importlib.import_module(name).Args):
-            known |= {f"--{field.name.replace('_', '-')}", f"--no-{field.name.replace('_', '-')}"}
-    known |= set(re.findall(r'"(--[\w-]+)"', (ROOT / "benchmark/run.py").read_text()))
-    elsewhere = {"--logdir", "--index-url", "--no-install-recommends", "--help"}  # TensorBoard's, pip's, apt-get's, all
-    named = set(re.findall(r"(?<![\w-])(--[a-z][\w-]*\w)(?!-)", README))
-    assert named - known - elsewhere == set()
-    assert named  # the pattern finds them
+    known = {f"--{name.replace('_', '-')}" for script in SCRIPTS for name in fields(script)}
+    known |= {flag.replace("--", "--no-", 1) for flag in known}
+    for name in ("run", "speed"):
+        known |= set(re.findall(r'"(--[\w-]+)"', (ROOT / f"benchmark/{name}.py").read_text()))
+    elsewhere = {"--logdir", "--index-url"}  # TensorBoard's, pip's
+    named = set(re.findall(r"(?<![\w-])(--[a-z][\w-]*\w)", README))
+    assert len(named) > 20 and named - known - elsewhere == set()
 
 
 def test_results_are_the_reports():
     """The table of results: every row stands in the committed report, and none of the report's is left out."""
-    report = (ROOT / "benchmark/results/table2.md").read_text()
-    labels = "|".join(map(re.escape, suites.LABELS.values()))
     expected = []
-    for section in re.split(r"^## ", report, flags=re.M)[1:]:
-        task = section.split("-v5")[0]
-        rows = re.findall(rf"^\| ((?:{labels}) \| \d+ \|(?: [^|]+ \|){{5}})$", section.partition("| score")[0], re.M)
-        expected += [f"| {task} | {row}" for row in rows]
-    assert expected and re.findall(rf"^\| \w+ \| (?:{labels}) \| \d+ \|.*$", README, re.M) == expected
+    for section in re.split(r"^## ", REPORT, flags=re.M)[1:]:
+        task, labels = section.split("-v5")[0], "|".join(map(re.escape, LABELS))
+        rows = rf"^\| ({labels}) \| (\d+) \| ([^|]+) \| [^|]+ \| ([^|]+) \| [^|]+ \| ([^|]+) \|$"
+        expected += [(task, *row) for row in re.findall(rows, section, re.M)]
+    cell = r" ([^|]+) \|"
+    assert len(expected) == 15
+    assert re.findall(rf"^\| (Hopper|Walker2d|Humanoid) \|{cell * 5}$", README, re.M) == expected
 
-    section = README.partition("## Results")[2].partition("\n## ")[0]
-    estimates = re.findall(r"-?[\d.]+ \[-?[\d.]+, -?[\d.]+\]", section)
-    assert len(estimates) > len(expected) and [e for e in estimates if f" {e} " not in report] == []
-    chances = re.findall(r"\(p = [\d.]+\)", section)
-    assert chances and [p for p in chances if p not in report] == []
+
+def test_claims_are_the_reports():
+    """A claim that README calls undecided everywhere is so in every cell of the report."""
+    claims = {
+        row[0]: set(row[1:]) for row in re.findall(r"^\| (\S+ (?:beats|>) \S+) \|" + " ([^|]+) \\|" * 6, REPORT, re.M)
+    }
+    assert set(claims) == {"PPO beats PPO-M", "TRPO+ beats TRPO", "PPO-NoClip beats PPO-M", "ACLI > AAI"}
+    for claim, verdicts in claims.items():
+        line = next(line for line in README.splitlines() if line.startswith("- **") and claim in line)
+        assert ("undecided" in line) == (verdicts == {"undecided"})
+
+
+def test_speed_is_the_committed_measurement():
+    """The table of speed is what speed.py --show makes of results/speed.csv."""
+    words = [sys.executable, ROOT / "benchmark/speed.py", "--show"]
+    overview = subprocess.run(words, capture_output=True, text=True, check=True).stdout.partition("\n\n")[0]
+    assert overview.count("\n") > 8 and overview in README
+
+
+def test_the_preset_prints_the_papers_command():
+    command = re.search(r"`python (benchmark/run\.py table2 --dry-run .*?)`", re.sub(r"\s+", " ", README))[1]
+    done = subprocess.run([sys.executable, *command.split()], cwd=ROOT, capture_output=True, text=True, check=True)
+    (line,) = done.stdout.splitlines()
+    assert "ppo_continuous.py" in line and "--env-id Walker2d-v5" in line and "--policy-lr 0.0004" in line
+
+
+def test_links_exist():
+    links = re.findall(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", README)
+    assert len(links) > 4 and [link for link in links if not (ROOT / link).exists()] == []
