@@ -1129,13 +1129,14 @@ def run_iterations(run: Path, args: Args, agent: Agent, envs: list, heldout_envs
     batch_size, num_iterations = args.batch_size, args.num_iterations
     go_on = f"to go on: {shlex.join(['python', os.path.relpath(__file__), '--resume', str(run)])}"
     # after a resume TensorBoard drops what was logged later than the checkpoint
-    writer = SummaryWriter(str(run), purge_step=first * batch_size + 1 if first else 0)
+    with own_files(run, Fault):
+        writer = SummaryWriter(str(run), purge_step=first * batch_size + 1 if first else 0)
+        history = open(run / "history.jsonl", "a")  # noqa: SIM115
     if not first:
         rows = "".join(f"|{name}|{value}|\n" for name, value in asdict(args).items())
         writer.add_text("hyperparameters", f"|argument|value|\n|-|-|\n{rows}")
     sizes = {"total": num_iterations * batch_size, "initial": first * batch_size, "unit": "step", "unit_scale": True}
     bar, done = tqdm(**sizes, disable=None if args.progress else True), first
-    history = open(run / "history.jsonl", "a")  # noqa: SIM115
     started = logged = told = time.perf_counter()
     old_policy = copy.deepcopy(agent.policy)
     try:

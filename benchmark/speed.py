@@ -182,17 +182,17 @@ def compare(table: str, rounds: int, steps: int, out: Path) -> None:
 
 
 def overview(frame: pd.DataFrame) -> str:
-    """One table of all rows: steps/s, and how many times its rival's that is."""
+    """One table of all scripts and rows: steps/s, and how many times their library's that is."""
     rows = list(frame["row"].unique())
     lines = [f"| steps/s (ratio to its library) | {' | '.join(rows)} |", f"|{' --- |' * (len(rows) + 1)}"]
     for name in frame["contender"].unique():
-        cells = []
-        for row in rows:
-            speed = frame[frame["row"] == row].pivot(index="round", columns="contender", values=MEASURED[0])
-            rival = RIVALS.get(eager(name).removesuffix(".py"))
-            ratio = f" ({(speed[name] / speed[rival]).median():.1f})" if rival else ""
-            cells.append(f"{speed[name].median():,.0f}{ratio}")
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+        if rival := RIVALS.get(eager(name).removesuffix(".py")):
+            cells = [f"`{name}`"]
+            for row in rows:
+                speed = frame[frame["row"] == row].pivot(index="round", columns="contender", values=MEASURED[0])
+                ratio = (speed[name] / speed[rival]).median()
+                cells.append(f"{speed[name].median():,.0f} ({ratio:.1f})")
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

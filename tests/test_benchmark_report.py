@@ -477,6 +477,20 @@ def test_the_algorithm_makes_a_cell_not_how_it_is_run(project, monkeypatch, caps
     assert "ppo__2.csv was made by ppo_continuous.py aaaaaaaaaaaa, Hopper-v5__ppo__1 by" in capsys.readouterr().err
 
 
+def test_todays_scripts_go_on_with_the_first_results(project, monkeypatch, capsys):
+    """A cell may hold runs of the scripts before there were floors and of today's, which repeat their training."""
+    first, second = suites.select("smoke", None, ["ppo"], [1, 2])
+    (project / "ppo_continuous.py").write_text("upper\n# RUNNING IT\nlower")
+    path = put(first, 100)
+    (old,) = [text for text in records.BEFORE_FLOORS if text.startswith("17d27401f09a")]
+    path.write_text(path.read_text().replace("a" * 64, old))
+    put(second, 100, algorithm_sha256=records.hashes(second)["algorithm_sha256"])
+    assert run_report(monkeypatch, "smoke") == 0
+    put(second, 100, algorithm_sha256="d" * 64)  # today's no more
+    assert run_report(monkeypatch, "smoke") == 2
+    assert "ppo__2.csv was made by" in capsys.readouterr().err
+
+
 # ---- what is refused
 
 
