@@ -46,8 +46,8 @@ KIND = "an observation is not one of Box(-inf, inf, (3,), float64) ("
 BROKEN = {
     ("reset", "no info"): f"{RESET}ndarray",
     ("reset", "a list"): f"{RESET}list",
-    ("reset", "one value"): f"{RESET}tuple",
-    ("reset", "three values"): f"{RESET}tuple",
+    ("reset", "one value"): RESET[:-2],
+    ("reset", "three values"): RESET[:-2],
     ("reset", "nothing"): f"{RESET}NoneType",
     ("reset", "a longer observation"): SHAPE.format("5,"),
     ("reset", "a shorter observation"): SHAPE.format("1,"),
