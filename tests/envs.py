@@ -1,7 +1,11 @@
 """Small environments for the tests; importing this module registers them, so that `envs:Toy-v0` names one."""
 
+import random
+
 import gymnasium as gym
 import numpy as np
+import threadpoolctl
+import torch
 from gymnasium.spaces import Box, Dict, Discrete, Graph, Sequence
 
 ACTIONS = []  # every action a Toy saw in this process
@@ -93,5 +97,181 @@ class IntegerActions(Toy):
         self.action_space = Box(-3, 3, (2,), np.int64)
 
 
-for name in ("Toy", "DictObs", "SequenceObs", "GraphObs", "IntegerActions"):
+class Awkward(Toy):
+    """A Toy that breaks something, from its `at`-th step, reset or close on; each instance counts anew.
+
+    how   what it breaks: a name in RESETS, STEPS or ERRORS, these in `where`
+    """
+
+    RESETS = {
+        "no info": lambda obs, info: obs,
+        "a list": lambda obs, info: [obs, info],
+        "one value": lambda obs, info: (obs,),
+        "three values": lambda obs, info: (obs, 0.0, info),
+        "nothing": lambda obs, info: None,
+        "a longer observation": lambda obs, info: (np.zeros(5), info),
+        "a shorter observation": lambda obs, info: (np.zeros(1), info),
+    }
+    STEPS = {
+        "four values": lambda obs, reward, ends, cut, info: (obs, reward, ends or cut, info),
+        "six values": lambda obs, reward, ends, cut, info: (obs, reward, ends, cut, info, 0),
+        "a list": lambda *answer: list(answer),
+        "nothing": lambda *answer: None,
+        "observation longer": lambda obs, *rest: (np.zeros(5), *rest),
+        "observation of one": lambda obs, *rest: (obs[:1], *rest),
+        "observation a number": lambda obs, *rest: (0.5, *rest),
+        "observation a column": lambda obs, *rest: (obs[:, None], *rest),
+        "observation None": lambda obs, *rest: (None, *rest),
+        "observation a word": lambda obs, *rest: ("left", *rest),
+        "observation a dict": lambda obs, *rest: ({"x": obs}, *rest),
+        "observation ragged": lambda obs, *rest: ([1.0, [2.0, 3.0]], *rest),
+        "reward None": lambda obs, reward, *rest: (obs, None, *rest),
+        "reward a word": lambda obs, reward, *rest: (obs, "1.0", *rest),
+        "reward of one": lambda obs, reward, *rest: (obs, np.array([reward]), *rest),
+        "reward of two": lambda obs, reward, *rest: (obs, np.array([reward, reward]), *rest),
+        "reward a matrix": lambda obs, reward, *rest: (obs, np.full((9, 9), reward), *rest),
+        "reward complex": lambda obs, reward, *rest: (obs, 1j, *rest),
+        "reward a dict": lambda obs, reward, *rest: (obs, {"agent": reward}, *rest),
+        "end None": lambda obs, reward, ends, *rest: (obs, reward, None, *rest),
+        "end a word": lambda obs, reward, ends, *rest: (obs, reward, "no", *rest),
+        "cut of one": lambda obs, reward, ends, cut, info: (obs, reward, ends, [cut], info),
+    }
+    ERRORS = {
+        "bare": lambda: AssertionError(),
+        "newline": lambda: ValueError("\n\n   the bridge is out  \nand more"),
+        "time-out": lambda: TimeoutError(),
+        "refused": lambda: ConnectionRefusedError(111, "Connection refused"),
+        "no file": lambda: FileNotFoundError(2, "No such file or directory", "level.json"),
+        "stop": lambda: StopIteration("the bridge is out"),
+    }
+
+    def __init__(self, how="", where="step", at=1, **kwargs):
+        super().__init__(**kwargs)
+        self.how, self.where, self.at, self.calls = how, where, at, {"step": 0, "reset": 0, "close": 0}
+        if where == "constructor":
+            raise self.ERRORS[how]()
+
+    def now(self, where):
+        self.calls[where] += 1
+        if self.how and self.where == where and self.calls[where] >= self.at:
+            if self.how in self.ERRORS:
+                raise self.ERRORS[self.how]()
+            return True
+        return False
+
+    def reset(self, *, seed=None, options=None):
+        answer = super().reset(seed=seed)
+        return self.RESETS[self.how](*answer) if self.now("reset") else answer
+
+    def step(self, action):
+        answer = super().step(action)
+        return self.STEPS[self.how](*answer) if self.now("step") else answer
+
+    def close(self):
+        self.now("close")
+
+
+class SeedlessReset(Toy):
+    def reset(self):
+        return super().reset(seed=1)
+
+
+class Loud(Toy):
+    """Its rewards have a `kind`: a dtype of NumPy, "python bool" or "torch"; info has an "episode" of its own."""
+
+    def __init__(self, kind="float16", **kwargs):
+        super().__init__(**kwargs)
+        self.kind = kind
+
+    def step(self, action):
+        obs, reward, ends, cut, info = super().step(action)
+        if self.kind == "torch":
+            reward, ends = torch.tensor(reward), torch.tensor(ends)
+        else:
+            reward = bool(reward) if self.kind == "python bool" else np.dtype(self.kind).type(reward)
+        return obs, reward, ends, np.bool_(cut), {"episode": {"r": 0.0, "l": 0, "t": 0.0}}
+
+
+def counted_toy(**kwargs):
+    return gym.wrappers.RecordEpisodeStatistics(Toy(**kwargs))
+
+
+class UncloseableBeforeReset(Toy):
+    def close(self):
+        assert self.steps >= 0  # there since reset
+
+
+class Single(Toy):
+    """Of which only one may be open."""
+
+    is_open = False
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        if Single.is_open:
+            raise RuntimeError("the port is in use")
+        Single.is_open = True
+
+    def close(self):
+        Single.is_open = False
+
+
+class Shifted(Toy):
+    """Actions from `low` to `high`."""
+
+    def __init__(self, low=(-1, -1), high=(1, 1), **kwargs):
+        super().__init__(**kwargs)
+        self.action_space = Box(*(np.array(bound, np.float32) for bound in (low, high)))
+
+
+class Spaces(Toy):
+    """One space is from another package, or missing."""
+
+    def __init__(self, which="action_space", kind="Box", **kwargs):
+        super().__init__(**kwargs)
+        if kind:
+            setattr(self, which, type(kind, (), {"__module__": "gym.spaces.box", "shape": (2,)})())
+        else:
+            delattr(self, which)
+
+
+class OtherPackage:
+    """What inherits from no Env of Gymnasium's."""
+
+    observation_space, action_space = Box(-1, 1, (3,)), Box(-1, 1, (2,))
+
+
+class Global(Toy):
+    """Draws from the generators of Python and NumPy that all share."""
+
+    def observe(self):
+        return np.array([random.random(), *np.random.normal(size=2)])
+
+
+class Threads(Toy):
+    """Notes the threads that NumPy and the others may use."""
+
+    seen = []
+
+    def step(self, action):
+        Threads.seen += [pool["num_threads"] for pool in threadpoolctl.threadpool_info()]
+        return super().step(action)
+
+
+class Filmed(Toy):
+    """Has a picture of its own."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+    def render(self):
+        return np.full((32, 32, 3), 8 * self.steps, np.uint8)
+
+
+NAMES = (
+    "Toy DictObs SequenceObs GraphObs IntegerActions Awkward SeedlessReset Loud UncloseableBeforeReset Single Shifted "
+)
+NAMES += "Spaces OtherPackage Global Threads Filmed"
+for name in NAMES.split():
     gym.register(f"{name}-v0", f"envs:{name}")
+gym.register("Counted-v0", "envs:counted_toy")
+gym.register("Recorded-v0", "envs:Toy", additional_wrappers=(gym.wrappers.RecordEpisodeStatistics.wrapper_spec(),))
