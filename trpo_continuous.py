@@ -603,14 +603,16 @@ def convert(value, hint):
         value = tuple(convert(x, options[0]) for x in value)
         fits = value != ()
     elif kind is Literal:
+        value = str.__str__(value)  # also of a subclass such as NumPy's, which a checkpoint cannot hold
         fits = value in options
     elif hint is str:
-        value = json.dumps(value) if isinstance(value, dict) else os.fspath(value)
-        fits = isinstance(value, str) and value != ""
+        is_dict = isinstance(value, dict)  # of NumPy's or PyTorch's numbers, too
+        value = str.__str__(json.dumps(value, default=lambda x: x.tolist()) if is_dict else os.fspath(value))
+        fits = value != ""
     elif hint is bool:
         value, fits = bool(value), isinstance(value, bool | np.bool_)
-    else:  # a number, of NumPy or PyTorch, too
-        fits = not isinstance(value, str | bytes | bool) and (hint is float or hint(value) == value)
+    else:  # a number, of NumPy or PyTorch, too; "inf" as args.json has it
+        fits = value == "inf" or not isinstance(value, str | bytes | bool) and (hint is float or hint(value) == value)
         value = hint(value)
     if not fits:
         raise ValueError
@@ -619,14 +621,16 @@ def convert(value, hint):
 
 def plain(args: Args) -> Args:
     """The arguments as plain Python values, whatever kind of number or path they were. Raises InputError."""
-    values = {}
+    values, default = {}, Args()
     for name, hint in typing.get_type_hints(Args, include_extras=True).items():
+        values[name] = value = getattr(args, name)
         try:
-            values[name] = convert(getattr(args, name), hint)
-        except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+            if (type(value), value) != (type(getattr(default, name)), getattr(default, name)):
+                values[name] = convert(value, hint)
+        except (AttributeError, TypeError, ValueError, OverflowError, RuntimeError) as error:
             takes = re.sub(r"\bstr\b", "a word", re.sub(r"typing\.|<class '(\w+)'>", r"\1", str(hint)))
             takes = re.sub(r"Annotated\[(\w+), '(.*?)'\]", r"\1 in \2", takes)
-            raise InputError(f"{flag(name)} takes {takes}, not {getattr(args, name)!r}".replace("\n", " ")) from error
+            raise InputError(f"{flag(name)} takes {takes}, not {value!r}".replace("\n", " ")) from error
     return Args(**values)
 
 
@@ -650,8 +654,14 @@ def check(args: Args, env: gym.Env) -> None:
 
 
 def check_obs(space: gym.Space, obs) -> None:
-    """Raises Fault where an observation is not of its space's shape or not finite."""
+    """Raises Fault where an observation, or a part of one, is not of its space's shape or not finite."""
     is_box = isinstance(space, gym.spaces.Box)
+    if isinstance(space, gym.spaces.Dict) and isinstance(obs, dict):
+        for name in space.keys() & obs.keys():
+            check_obs(space[name], obs[name])
+    elif isinstance(space, gym.spaces.Tuple) and isinstance(obs, tuple | list):
+        for part, value in zip(space.spaces, obs):
+            check_obs(part, value)
     try:
         flat = np.asarray(gym.spaces.flatten(space, obs), np.float64)
         shape, expected = (np.shape(obs), space.shape) if is_box else (flat.shape, (gym.spaces.flatdim(space),))
@@ -663,42 +673,50 @@ def check_obs(space: gym.Space, obs) -> None:
         raise Fault("observation is not finite")
 
 
+def count(answer) -> str:
+    return f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
+
+
 class Guarded(gym.Wrapper):
     """Holds an environment to Gymnasium's interface. Raises Fault where it breaks it; its own exceptions pass."""
 
     def reset(self, **kwargs):
         answer = self.env.reset(**kwargs)
         if not isinstance(answer, tuple) or len(answer) != 2:
-            raise Fault(f"reset must return (observation, info), not a {type(answer).__name__}")
+            raise Fault(f"reset must return (observation, info), not {count(answer)}")
         check_obs(self.observation_space, answer[0])
         return answer
 
     def step(self, action):
         try:
             answer = self.env.step(action)
-        except Exception as error:
+        except (AssertionError, ValueError, gym.error.Error) as error:
             if not self.action_space.contains(action):
                 error.add_note("The action lay outside the action space, as released; --clip-actions keeps it inside.")
             raise
         if not isinstance(answer, tuple) or len(answer) != 5:
-            values = f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
-            raise Fault(f"step must return (observation, reward, terminated, truncated, info), not {values}")
+            raise Fault(f"step must return (observation, reward, terminated, truncated, info), not {count(answer)}")
         obs, reward, terminated, truncated, info = answer
         check_obs(self.observation_space, obs)
-        kinds = [x.dtype.kind if x.ndim == 0 else "?" for x in map(np.asarray, (reward, terminated, truncated))]
+        kinds = "???"
+        with contextlib.suppress(Exception):  # whatever NumPy raises at what is no array
+            kinds = [x.dtype.kind if x.ndim == 0 else "?" for x in map(np.asarray, (reward, terminated, truncated))]
         if kinds[0] not in "biuf" or kinds[1] not in "bi" or kinds[2] not in "bi":
-            raise Fault(f"step must return a number as reward and two booleans, not {answer[1:4]}".replace("\n", " "))
+            said = " ".join(str(answer[1:4]).split())[:200]
+            raise Fault(f"step must return a number as reward and two booleans, not {said}")
         if not math.isfinite(reward):
             raise Fault("reward is not finite")
         return obs, float(reward), bool(terminated), bool(truncated), info
 
 
-def make_env(args: Args, **kwargs) -> gym.Env:
-    """One environment, guarded below what gymnasium.make wraps it in. Raises InputError where it cannot be made."""
+def make_env(args: Args, stack: contextlib.ExitStack, **kwargs) -> gym.Env:
+    """One environment, guarded below what gymnasium.make wraps it in; `stack` closes it. Raises InputError."""
     try:
         env = gym.make(args.env_id, disable_env_checker=True, **{**json.loads(args.env_kwargs), **kwargs})
     except Exception as error:  # whatever an environment's own constructor may raise
-        raise InputError(f"--env-id {args.env_id} --env-kwargs {args.env_kwargs}: {reason(error)}") from error
+        asked = f"--env-id {args.env_id} --env-kwargs {args.env_kwargs}".replace("\n", " ")
+        raise InputError(f"{asked}: {reason(error)}") from error
+    stack.callback(close, env)
     outer, inner = None, env
     while isinstance(inner, gym.wrappers.TimeLimit | gym.wrappers.OrderEnforcing):
         outer, inner = inner, inner.env
@@ -708,25 +726,25 @@ def make_env(args: Args, **kwargs) -> gym.Env:
     return env
 
 
-def close(*envs: gym.Env) -> None:
-    """Closes environments; what that raises is shown and stops nothing."""
-    for env in envs:
-        try:
-            env.close()
-        except Exception:
-            traceback.print_exc()
-            print("warning: an environment could not be closed", file=sys.stderr)
+def close(env: gym.Env) -> None:
+    """Closes an environment; what that raises is shown and stops nothing."""
+    try:
+        env.close()
+    except Exception:
+        traceback.print_exc()
+        print("warning: an environment could not be closed", file=sys.stderr)
 
 
-def try_env(args: Args) -> None:
+def try_env(args: Args, stack: contextlib.ExitStack) -> None:
     """Makes an environment, resets it, steps once. Raises InputError where it, or an argument, cannot be used."""
-    env = make_env(args)
+    env = make_env(args, stack)
     check(args, env)
     try:
         env.reset(seed=args.seed)
-        env.step(env.action_space.sample())
+        action = np.zeros(prod(env.action_space.shape), np.float32)
+        env.step(to_env(replace(args, clip_actions=True), env.action_space, action))
     except Exception as error:
-        if isinstance(error, Fault) or "unexpected keyword argument 'seed'" in str(error):
+        if isinstance(error, Fault) or "got an unexpected keyword argument" in str(error):
             raise InputError(f"--env-id {args.env_id}: {error}") from error
         error.add_note(f"--env-id {args.env_id}: its first reset or step failed; nothing was written.")
         raise
@@ -735,12 +753,11 @@ def try_env(args: Args) -> None:
         cut = f"--num-steps {args.num_steps} cuts episodes short of their {limit} steps"
         print(f"warning: {cut}; --no-reset-each-iteration carries them on", file=sys.stderr)
     low, high = env.action_space.low.astype(float), env.action_space.high.astype(float)
-    half, bounded = (high - low) / 2, np.isfinite(low) & np.isfinite(high)
+    half, bounded = high / 2 - low / 2, np.isfinite(low) & np.isfinite(high)
     odd = (half < 0.25) | (half > 4) | (low > -half / 2) | (high < half / 2)
     if (odd & bounded).any():
         said = f"actions lie in [{low.min():g}, {high.max():g}], the policy begins at 0 +- 1 and is not scaled to them"
         print(f"warning: {said}; gymnasium.wrappers.RescaleAction(env, -1, 1) does it", file=sys.stderr)
-    close(env)
 
 
 def try_compiler(args: Args, agent: Agent) -> None:
@@ -852,10 +869,13 @@ def load_checkpoint(run: str | Path) -> tuple[dict, Args]:
 
 
 def make_agent(args: Args, env: gym.Env, checkpoint: dict | None) -> Agent:
-    """A new agent, or the one of a checkpoint."""
+    """A new agent, or the one of a checkpoint. Raises InputError where that is not of this environment."""
     agent = Agent(args, env.observation_space, env.action_space)
-    for name, part in agent.parts().items() if checkpoint else ():
-        part.load_state_dict(checkpoint["agent"][name])
+    try:
+        for name, part in agent.parts().items() if checkpoint else ():
+            part.load_state_dict(checkpoint["agent"][name])
+    except Exception as error:  # each part raises its own kind
+        raise InputError(f"the checkpoint does not fit {args.env_id} as it is now ({reason(error)})") from error
     return agent
 
 
@@ -864,7 +884,7 @@ def load_policy(run: str | Path, stochastic: bool = False) -> Callable:
     checkpoint, args = load_checkpoint(run)
     if not checkpoint["iteration"]:
         raise InputError(f"{run} has no finished iteration yet, so no policy to play")
-    env = make_env(args)
+    env = make_env(args, contextlib.ExitStack())
     agent, obs_space, action_space = make_agent(args, env, checkpoint), env.observation_space, env.action_space
     with contextlib.suppress(Exception):  # only its spaces were of interest
         env.close()
@@ -880,48 +900,57 @@ def load_policy(run: str | Path, stochastic: bool = False) -> Callable:
 
 
 def film(env: gym.Env, run: Path) -> gym.Env:
-    """Records the first episode as RUN/video-<time>-episode-0.mp4; in MuJoCo's tasks the camera follows the agent."""
+    """Records the first episode as RUN/video-N-episode-0.mp4; in MuJoCo's tasks the camera follows the agent."""
     renderer = getattr(env.unwrapped, "mujoco_renderer", None)
     if getattr(renderer, "camera_id", None) == -1:  # no other camera was asked for
         tracking = {"trackbodyid": 1} | (renderer.default_cam_config or {}) | {"type": 1}  # mjCAMERA_TRACKING
         renderer.camera_id, renderer.default_cam_config = None, tracking
-    prefix = time.strftime("video-%Y%m%d-%H%M%S")
+    taken = {path.name.split("-")[1] for path in run.glob("video-*")}
+    prefix = next(f"video-{n}" for n in itertools.count(1) if str(n) not in taken)
     return gym.wrappers.RecordVideo(env, str(run), name_prefix=prefix, episode_trigger=lambda n: n == 0)
 
 
+def seed_everything(seed: int) -> None:
+    for generator in (random.seed, np.random.seed, torch.manual_seed):
+        generator(seed)
+
+
+@threadpool_limits.wrap(limits=1)
 def evaluate(
     run: str | Path, episodes=None, stochastic=False, video=False, seed=1, env_kwargs="{}", max_episode_steps=None
 ) -> list[float]:
     """Plays episodes with a run's policy, statistics frozen; prints and returns their raw returns."""
-    asked = plain(Args(seed=seed, episodes=episodes, env_kwargs=env_kwargs, max_episode_steps=max_episode_steps))
-    policy, (_, args), returns = load_policy(run, stochastic), load_checkpoint(run), []
+    own = {"evaluate": run, "episodes": episodes, "stochastic": stochastic, "video": video, "seed": seed}
+    asked = plain(Args(**own, env_kwargs=env_kwargs, max_episode_steps=max_episode_steps))
+    policy, (_, args), returns = load_policy(run, asked.stochastic), load_checkpoint(run), []
     try:
         args = replace(args, env_kwargs=json.dumps(json.loads(args.env_kwargs) | json.loads(asked.env_kwargs)))
     except (TypeError, ValueError) as error:
         raise InputError(f"--env-kwargs {asked.env_kwargs}: {reason(error)}") from error
-    torch.manual_seed(asked.seed)
-    try:
-        with warnings.catch_warnings(action="ignore"):  # the error below says it in one line
-            env = film(make_env(args, render_mode="rgb_array"), Path(run)) if video else make_env(args)
-            obs, _ = env.reset(seed=seed_for(asked.seed, 0, 0, 2))
-    except Exception as error:  # each rendering backend raises its own kind
-        if not video or isinstance(error, Fault):
-            raise
-        hint = "without a screen, set MUJOCO_GL=egl or MUJOCO_GL=osmesa"
-        raise InputError(f"--video: cannot render ({reason(error)}); {hint}") from error
-    total, steps, told = 0.0, 0, time.monotonic()
-    while len(returns) < (asked.episodes or 10):
-        obs, reward, terminated, truncated, _ = env.step(policy(obs))
-        total, steps = total + reward, steps + 1
-        if terminated or truncated or steps == asked.max_episode_steps:
-            returns.append(total)
-            obs, _ = env.reset(seed=seed_for(asked.seed, len(returns), 0, 2))
-            total, steps, told = 0.0, 0, time.monotonic()
-        elif time.monotonic() - told > 15:
-            told = time.monotonic()
-            print(f"episode {len(returns) + 1}: {steps:,} steps; --max-episode-steps can end it", file=sys.stderr)
-    close(env)
-    for path in Path(run).glob(f"{env.name_prefix}-*.mp4") if video else ():
+    seed_everything(asked.seed)
+    with contextlib.ExitStack() as stack:
+        try:
+            with warnings.catch_warnings(action="ignore"):  # the error below says it in one line
+                env = make_env(args, stack, **({"render_mode": "rgb_array"} if asked.video else {}))
+                env = film(env, Path(run)) if asked.video else env
+                obs, _ = env.reset(seed=seed_for(asked.seed, 0, 0, 2))
+        except Exception as error:  # each rendering backend raises its own kind
+            if not asked.video or isinstance(error, Fault):
+                raise
+            hint = "without a screen, set MUJOCO_GL=egl or MUJOCO_GL=osmesa"
+            raise InputError(f"--video: cannot render ({reason(error)}); {hint}") from error
+        total, steps, told = 0.0, 0, time.monotonic()
+        while len(returns) < (asked.episodes or 10):
+            obs, reward, terminated, truncated, _ = env.step(policy(obs))
+            total, steps = total + reward, steps + 1
+            if terminated or truncated or steps == asked.max_episode_steps:
+                returns.append(total)
+                obs, _ = env.reset(seed=seed_for(asked.seed, len(returns), 0, 2))
+                total, steps, told = 0.0, 0, time.monotonic()
+            elif time.monotonic() - told > 15:
+                told = time.monotonic()
+                print(f"episode {len(returns) + 1}: {steps:,} steps; --max-episode-steps can end it", file=sys.stderr)
+    for path in Path(run).glob(f"{env.name_prefix}-*.mp4") if asked.video else ():
         print(f"film: {path}")
     spread = f"standard deviation {np.std(returns):.1f}, {len(returns)} episodes"
     print(f"{run}: mean return {np.mean(returns):.1f}, {spread}")
@@ -936,7 +965,8 @@ def own_files(run: Path, error_class: type[Exception]):
     except filelock.Timeout as error:
         raise InputError(f"{run} is being trained by another process") from error
     except OSError as error:
-        raise error_class(f"{run} (--runs-dir, --run-name): {error.strerror or reason(error)}") from error
+        said = f"{error.filename or run} (--runs-dir, --run-name): {error.strerror or reason(error)}"
+        raise error_class(said) from error
 
 
 def start_run(args: Args, agent: Agent, stack: contextlib.ExitStack) -> tuple[Path, Args]:
@@ -949,8 +979,8 @@ def start_run(args: Args, agent: Agent, stack: contextlib.ExitStack) -> tuple[Pa
                 run.mkdir(parents=True)
                 break
             except FileExistsError:
-                if args.run_name is not None:  # an automatic name gets a number instead
-                    raise
+                if args.run_name is not None or not os.path.lexists(run):
+                    raise  # an automatic name gets a number instead
     args = replace(args, run_name=os.path.relpath(run, args.runs_dir))
     try:
         with own_files(run, InputError):
@@ -1008,16 +1038,18 @@ def finish(run: Path) -> Result:
     return Result(run, history, final)
 
 
+@threadpool_limits.wrap(limits=1)
 def train(args: Args, unasked: Args | None = None) -> Result:
     """Trains a run to its end. Raises InputError, nothing being trained then, and Fault, the last checkpoint whole.
 
-    A run that is resumed has its own arguments: of `args` only what differs from `unasked` is looked at.
+    A run that is resumed has its own arguments: of `args` only what differs from `unasked` (None: from the defaults) is
+    looked at. One at a time in a process, for it seeds the global generators.
     """
     args = plain(args)
     for option in fields(Evaluation):
         if getattr(args, option.name) != option.default:
             raise InputError(f"{flag(option.name)} goes with --evaluate, not with training")
-    with threadpool_limits(limits=1), contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         torch.set_num_threads(1)  # networks this small are fastest on one thread, in NumPy, too
         checkpoint, done = None, 0
         if args.resume is not None:
@@ -1025,11 +1057,11 @@ def train(args: Args, unasked: Args | None = None) -> Result:
             done = checkpoint["iteration"]
             if done == args.num_iterations:
                 return finish(run)
-        try_env(args)
-        for seed in (random.seed, np.random.seed, torch.manual_seed):
-            seed(args.seed)
-        envs = [make_env(args) for _ in range(args.num_envs)]
-        heldout_envs = [make_env(args) for _ in range(args.num_envs if args.heldout_every else 0)]
+        with contextlib.ExitStack() as trial:
+            try_env(args, trial)
+        seed_everything(args.seed)
+        envs = [make_env(args, stack) for _ in range(args.num_envs)]
+        heldout_envs = [make_env(args, stack) for _ in range(args.num_envs if args.heldout_every else 0)]
         agent = make_agent(args, envs[0], checkpoint)
         if args.compile:
             try_compiler(args, agent)
@@ -1059,7 +1091,7 @@ def run_iterations(run: Path, args: Args, agent: Agent, envs: list, heldout_envs
         rows = "".join(f"|{name}|{value}|\n" for name, value in asdict(args).items())
         writer.add_text("hyperparameters", f"|argument|value|\n|-|-|\n{rows}")
     sizes = {"total": num_iterations * batch_size, "initial": first * batch_size, "unit": "step", "unit_scale": True}
-    bar, done = tqdm(**sizes, disable=None if args.progress else True), first
+    bar, done = tqdm(**sizes, disable=None if args.progress and sys.stderr else True), first
     started = logged = told = time.perf_counter()
     old_policy = copy.deepcopy(agent.policy)
     try:
@@ -1088,14 +1120,14 @@ def run_iterations(run: Path, args: Args, agent: Agent, envs: list, heldout_envs
     except KeyboardInterrupt:
         print(f"\ninterrupted; {go_on}", file=sys.stderr)
         raise
-    except Fault as fault:
-        raise Fault(f"iteration {done + 1}: {fault}; {run} keeps its last checkpoint; {go_on}") from fault
-    except Exception as error:  # the environment's own: its traceback, then this
+    except (Fault, SystemExit) as fault:
+        said = fault if isinstance(fault, Fault) else reason(fault)
+        raise Fault(f"iteration {done + 1}: {said}; {run} keeps its last checkpoint; {go_on}") from fault
+    except BaseException as error:  # the environment's own: its traceback, then this
         error.add_note(f"iteration {done + 1}: {run} keeps its last checkpoint; {go_on}")
         raise
     finally:
         bar.close()
-        close(*envs, *heldout_envs)
         with contextlib.suppress(OSError):  # of a full disk, which was told above
             history.close()
             writer.close()
@@ -1114,8 +1146,11 @@ def command_line(default: Args) -> Args:
 def main() -> None:
     """The command line. Exit status 2: bad input; 1: a fault while running; 130, 143: SIGINT, SIGTERM."""
 
+    stopped = []
+
     def stop(signal_number, frame):
-        raise KeyboardInterrupt(signal_number)
+        stopped.append(signal_number)
+        raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
@@ -1135,12 +1170,15 @@ def main() -> None:
         else:
             train(args)
     except InputError as error:
-        print(f"{SCRIPT}.py: error: {error}", file=sys.stderr)
-        sys.exit(2)
+        if not stopped:  # else it is what an import made of the interrupt
+            print(f"{SCRIPT}.py: error: {error}", file=sys.stderr)
+            sys.exit(2)
     except Fault as error:
         sys.exit(f"{SCRIPT}.py: error: {error}")
-    except KeyboardInterrupt as interrupt:
-        sys.exit(128 + (interrupt.args or (signal.SIGINT,))[0])
+    except KeyboardInterrupt:
+        stopped.append(signal.SIGINT)
+    if stopped:
+        sys.exit(128 + stopped[0])
 
 
 if __name__ == "__main__":

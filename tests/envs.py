@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import threadpoolctl
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, Graph, Sequence
+from gymnasium.spaces import Box, Dict, Discrete, Graph, Sequence, Tuple
 
 ACTIONS = []  # every action a Toy saw in this process
 
@@ -267,10 +267,84 @@ class Filmed(Toy):
         return np.full((32, 32, 3), 8 * self.steps, np.uint8)
 
 
+class OddReward(Toy):
+    """Rewards that NumPy cannot hold."""
+
+    def __init__(self, kind, **kwargs):
+        super().__init__(**kwargs)
+        self.odd = torch.ones((), requires_grad=True) if kind == "grad" else [1.0, [2.0, 3.0]]
+
+    def step(self, action):
+        obs, _, *ends = super().step(action)
+        return obs, self.odd, *ends
+
+
+class Limits(Toy):
+    """Actions as wide as float64 goes."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        limits = np.finfo(np.float64)
+        self.action_space = Box(limits.min, limits.max, (2,), np.float64)
+
+
+class Parts(Toy):
+    """A nested observation, one part of another shape than its space's."""
+
+    def __init__(self, kind, **kwargs):
+        super().__init__(**kwargs)
+        image, one = Box(-9, 9, (2, 3)), Box(-9, 9, (1,))
+        self.kind = kind
+        self.observation_space = Dict(a=image, b=one) if kind == "dict" else Tuple((one, Dict(a=image)))
+
+    def observe(self):
+        a, b = np.zeros((3, 2)), np.zeros(1)
+        return {"a": a, "b": b} if self.kind == "dict" else (b, {"a": a})
+
+
+class Exits(Toy):
+    """Ends the process itself at its n-th step, as one with a window does; or raises what is no Exception."""
+
+    def __init__(self, how="exit", at=20, **kwargs):
+        super().__init__(**kwargs)
+        self.how, self.at = how, at
+
+    def step(self, action):
+        self.at -= 1
+        if not self.at:
+            raise SystemExit if self.how == "exit" else GeneratorExit("of its own")
+        return super().step(action)
+
+
+class Worker(Toy):
+    """Holds something open until it is closed."""
+
+    OPEN = 0
+
+    def __init__(self, reward_kind="number", **kwargs):
+        super().__init__(**kwargs)
+        self.reward_kind = reward_kind
+        Worker.OPEN += 1
+
+    def step(self, action):
+        obs, reward, *ends = super().step(action)
+        return obs, None if self.reward_kind == "none" else reward, *ends
+
+    def close(self):
+        Worker.OPEN -= 1
+
+
+class NoOptions(Toy):
+    """A reset that knows a seed and nothing else."""
+
+    def reset(self, *, seed=None):
+        return super().reset(seed=seed)
+
+
 NAMES = (
     "Toy DictObs SequenceObs GraphObs IntegerActions Awkward SeedlessReset Loud UncloseableBeforeReset Single Shifted "
 )
-NAMES += "Spaces OtherPackage Global Threads Filmed"
+NAMES += "Spaces OtherPackage Global Threads Filmed OddReward Limits Parts Exits Worker NoOptions"
 for name in NAMES.split():
     gym.register(f"{name}-v0", f"envs:{name}")
 gym.register("Counted-v0", "envs:counted_toy")

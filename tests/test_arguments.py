@@ -1,5 +1,6 @@
 """The arguments: groups and order, what is said of each, defaults, and the table of flags in the docstring."""
 
+import contextlib
 import dataclasses
 import math
 import re
@@ -84,7 +85,7 @@ def test_flag_table_is_true(script):
         [(name, value)] = vars(args).items() - vars(default).items()
         assert value == off[int(n)] and (SEVEN | {"norm_obs": 6, "activation": 8})[name] == int(n)
     args = arguments(script, *" ".join(flags for *_, flags in table).split())
-    script.check(args, script.make_env(args))  # all off at once is accepted
+    script.check(args, script.make_env(args, contextlib.ExitStack()))  # all off at once is accepted
 
 
 def test_examples_in_the_docstring_parse(script):

@@ -14,6 +14,7 @@ import envs
 import numpy as np
 import pytest
 import threadpoolctl
+import torch
 from conftest import ROOT, assert_equal, files, lines, load, read_checkpoint, run_script, trained
 
 SIZES = {"num_steps": 8, "num_minibatches": 1, "update_epochs": 1, "total_timesteps": 32, "hidden_sizes": (4,)}
@@ -363,3 +364,68 @@ def test_no_run_is_named_after_a_broken_environment(m, cli):
     """The same name can be taken once the environment works."""
     assert cli(m, *task("Awkward", how="four values"), *FLAGS)[0] == 2 and not Path("runs").exists()
     assert cli(m, *task("Awkward"), *FLAGS)[0] == 0
+
+
+@pytest.mark.parametrize("kind", ["grad", "ragged"])
+def test_reward_that_numpy_cannot_hold(m, cli, kind):
+    status, _, err = cli(m, *FLAGS, *task("OddReward", kind=kind))
+    assert status == 2 and len(lines(err)) == 1 and "must return a number as reward" in err and files() == []
+
+
+@pytest.mark.filterwarnings("error")
+def test_bounds_at_the_limits(m, cli):
+    assert len(train(m, "Limits").history) == 4
+
+
+@pytest.mark.parametrize("kind", ["dict", "tuple"])
+def test_a_part_of_another_shape(m, cli, kind):
+    with pytest.raises(m.InputError, match=r"has the shape \(3, 2\), its space \(2, 3\)"):
+        train(m, "Parts", kind=kind)
+
+
+def test_reset_without_options(m, cli):
+    status, _, err = cli(m, *FLAGS, *task("NoOptions"))
+    assert status == 2 and len(lines(err)) == 1 and "unexpected keyword argument 'options'" in err and files() == []
+
+
+@pytest.mark.parametrize("how", ["exit", "other"])
+def test_environment_that_ends_the_process(m, cli, how):
+    """Exit status 0 would let a shell's `&&` go on: a fault, with the run and how to go on."""
+    if how == "exit":
+        status, _, err = cli(m, *FLAGS, *task("Exits", how=how))
+        assert status == 1 and lines(err)[-1].startswith("ppo_continuous.py: error: iteration 3: SystemExit" + GO_ON)
+    else:
+        with pytest.raises(GeneratorExit) as caught:
+            train(m, "Exits", how=how)
+        assert caught.value.__notes__[0].startswith("iteration 3: " + GO_ON.removeprefix("; "))
+    assert read_checkpoint("runs/run")["iteration"] == 2
+
+
+def test_every_environment_is_closed(m, cli):
+    """After training and evaluation, and where a start is refused: one that holds a process would keep ours alive."""
+    run = train(m, "Worker", {"num_envs": 2, "heldout_every": 1}).run
+    assert envs.Worker.OPEN == 0
+    m.evaluate(run, episodes=1)
+    assert envs.Worker.OPEN == 0
+    for changed, kwargs in (({}, {}), ({"run_name": "other"}, {"reward_kind": "none"}), ({"num_minibatches": 3}, {})):
+        with pytest.raises(m.InputError):  # the name is taken; no reward; a batch that cannot be divided
+            train(m, "Worker", changed, **kwargs)
+        assert envs.Worker.OPEN == 0
+    with pytest.raises((m.Fault, m.InputError)):
+        m.evaluate(run, episodes=1, env_kwargs='{"reward_kind": "none"}')
+    assert envs.Worker.OPEN == 0
+
+
+def test_a_checkpoint_that_does_not_fit(m, cli):
+    """The environment has changed since: one line, not PyTorch's many."""
+    run = train(m, "Toy").run
+    checkpoint = read_checkpoint(run)
+    checkpoint["args"]["hidden_sizes"] = (5,)
+    torch.save(checkpoint, run / "checkpoint.pt")
+    status, _, err = cli(m, "--evaluate", run)
+    assert status == 2 and len(lines(err)) == 1 and "does not fit envs:Toy-v0 as it is now" in err
+
+
+def test_evaluation_seeds_the_global_generators(m, cli):
+    run = train(m, "Global").run
+    assert m.evaluate(run, episodes=3, stochastic=True) == m.evaluate(run, episodes=3, stochastic=True)

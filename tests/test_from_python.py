@@ -1,7 +1,9 @@
 """Arguments from Python, train(Args(...)): of whatever kind they are, they become plain values at once, and the run can
 be read again; or they are refused in one line before anything is written."""
 
+import dataclasses
 import decimal
+import enum
 import fractions
 import json
 import math
@@ -127,7 +129,7 @@ def test_evaluate_takes_the_same_kinds(name, cli):
         with pytest.raises(m.InputError, match=f"--{next(iter(wrong)).replace('_', '-')} takes"):
             m.evaluate(run, **wrong)
     for nothing in ("", "nowhere"):
-        with pytest.raises(m.InputError, match="cannot read"):
+        with pytest.raises(m.InputError, match="cannot read|--evaluate takes a word"):
             m.evaluate(nothing)
 
 
@@ -139,3 +141,54 @@ def test_failure_before_the_first_iteration_leaves_no_name_taken(m, cli, monkeyp
             m.train(m.Args(**{**SIZES, **changed}))
         assert files() == []
     assert len(m.train(m.Args(**SIZES)).history) == 2
+
+
+class Name(str, enum.Enum):  # noqa: UP042 - as people write it
+    relu = "relu"
+
+
+KINDS = [("env_id", np.str_("envs:Toy-v0")), ("activation", np.str_("relu")), ("init", np.array(["xavier"])[0])]
+KINDS += [("reward_scaling", np.str_("none")), ("runs_dir", np.str_("folder")), ("activation", Name.relu)]
+KINDS += [("env_kwargs", np.str_('{"length": 4}')), ("env_kwargs", {"length": np.int64(4)})]
+
+
+@pytest.mark.parametrize("name, value", KINDS)
+def test_kinds_of_words(m, cli, name, value):
+    """A word of NumPy's, or of an enumeration, becomes a plain one: the checkpoint can be read."""
+    run = m.train(m.Args(**{**SIZES, name: value})).run
+    assert m.load_policy(run)(np.zeros(3)).shape == (2,)
+    assert type(read_checkpoint(run)["args"][name]) is str
+
+
+@pytest.mark.parametrize("value", [np.array(["relu"]), np.array("relu"), ["relu"], b"relu"])
+def test_no_word(m, cli, value):
+    with pytest.raises(m.InputError, match="--activation takes "):
+        m.train(m.Args(**{**SIZES, "activation": value}))
+    assert files() == []
+
+
+def test_args_json_goes_back_in(m, cli):
+    """What it says makes the same arguments, infinite ones included."""
+    run = m.train(m.Args(**SIZES, clip_coef=math.inf, clip_obs=math.inf)).run
+    about = json.loads((run / "args.json").read_text())["args"]
+    assert m.plain(m.Args(**about)) == m.Args(**read_checkpoint(run)["args"])
+
+
+@pytest.mark.parametrize("wrong", [{"stochastic": "no"}, {"video": 2}, {"episodes": "inf"}])
+def test_evaluate_refuses_other_kinds(m, cli, wrong):
+    run = m.train(m.Args(**SIZES)).run
+    with pytest.raises(m.InputError, match=f"--{next(iter(wrong))} takes"):
+        m.evaluate(run, **wrong)
+
+
+def test_defaults_of_ones_own_flags(m, cli, monkeypatch):
+    """In a copy: whatever their kind, as long as nobody names another value."""
+
+    @dataclasses.dataclass
+    class Args(m.Args):
+        model: str = ""
+        bins: int | str = "auto"
+
+    monkeypatch.setattr(m, "Args", Args)
+    run = m.train(Args(**SIZES)).run
+    assert m.load_checkpoint(run)[1].bins == "auto"

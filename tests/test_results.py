@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 
+import gymnasium as gym
 import pytest
 from conftest import ROOT, load
 
@@ -71,6 +72,6 @@ def test_a_trained_agent_is_a_committed_run(run):
             name: float(cell) for name, cell in row.items() if cell
         }
     m = load(about["script"])
-    obs, _ = (env := m.make_env(m.Args(env_id=about["env_id"]))).reset(seed=1)
+    obs, _ = (env := gym.make(about["env_id"])).reset(seed=1)
     assert m.load_policy(run)(obs).shape == env.action_space.shape
     assert len(m.evaluate(run, episodes=1)) == 1

@@ -55,7 +55,7 @@ def test_many_runs_started_at_once(m, cli, monkeypatch):
     """Sixteen at the same moment: as many folders, each with its own arguments."""
     frozen_clock(monkeypatch, m)
     args = m.plain(m.Args(**SIZES))
-    agent, barrier = m.make_agent(args, m.make_env(args), None), threading.Barrier(16)
+    agent, barrier = m.make_agent(args, m.make_env(args, contextlib.ExitStack()), None), threading.Barrier(16)
 
     def start(seed):
         barrier.wait()
@@ -306,3 +306,39 @@ def test_nothing_is_left_of_a_start_that_is_interrupted(name, cli, monkeypatch):
                     train(m)
             assert files() in ([], ["./runs"])
     assert len(train(m).history) == 4
+
+
+def test_full_disk_before_the_first_iteration(m, cli, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(m, "SummaryWriter", full)
+    status, _, err = cli(m, "--env-id", "envs:Toy-v0", "--run-name", "run", "--total-timesteps", 2048)
+    assert status == 1 and len(lines(err)) == 1 and "runs/run" in err and "No space left" in err
+
+
+def test_a_folder_of_runs_that_leads_nowhere(m, cli):
+    """A link to a disk that is not mounted: an end at once, in one line."""
+    Path("link").symlink_to("/nonexistent/folder")
+    status, _, err = cli(m, "--env-id", "envs:Toy-v0", "--total-timesteps", 2048, "--runs-dir", "link")
+    assert status == 2 and len(lines(err)) == 1 and "link" in err
+
+
+def test_without_standard_error(m, cli, monkeypatch):
+    """Closed, as some daemons have it: no bar."""
+    monkeypatch.setattr(sys, "stderr", None)
+    assert len(train(m, progress=True).history) == 4
+
+
+def test_an_interrupt_that_an_import_makes_its_own_error_of(m, cli, monkeypatch):
+    """C extensions turn it into ImportError: the exit status is still the signal's."""
+
+    def make(*args, **kwargs):
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt as error:
+            raise ImportError("initialization failed") from error
+
+    monkeypatch.setattr(gym, "make", make)
+    status, _, err = cli(m, "--env-id", "envs:Toy-v0")
+    assert status == 143 and "error" not in err
