@@ -356,7 +356,7 @@ def normalize(advantages: torch.Tensor) -> torch.Tensor:
 def compiled(function: Callable) -> Callable:
     """The same function, its hundred tiny operations compiled into one call (--compile)."""
     torch._dynamo.config.trace_autograd_ops = True  # torch.autograd.grad within it, too
-    return torch.compile(function, fullgraph=True, dynamic=False)
+    return torch.compile(function, fullgraph=True, dynamic=False, options={"cpp_wrapper": True})  # no Python in between
 
 
 class Gaussian(NamedTuple):
@@ -648,13 +648,13 @@ def check_obs(space: gym.Space, obs) -> None:
         for part, value in zip(space.spaces, obs):
             check_obs(part, value)
     try:
-        flat = np.asarray(gym.spaces.flatten(space, obs), np.float64)
-        shape, expected = (np.shape(obs), space.shape) if is_box else (flat.shape, (gym.spaces.flatdim(space),))
+        numbers = np.asarray(obs if is_box else gym.spaces.flatten(space, obs), np.float64)
     except Exception as error:  # whatever flattening meets in a thing that is not of the space
         raise Fault(f"an observation is not one of {space} ({reason(error)})") from error
-    if shape != expected:
-        raise Fault(f"an observation has the shape {tuple(shape)}, its space {expected}")
-    if not np.isfinite(flat).all():
+    expected = space.shape if is_box else (gym.spaces.flatdim(space),)
+    if numbers.shape != expected:
+        raise Fault(f"an observation has the shape {numbers.shape}, its space {expected}")
+    if not np.isfinite(numbers).all():
         raise Fault("observation is not finite")
 
 
