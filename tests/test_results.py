@@ -3,10 +3,12 @@
 import csv
 import itertools
 import json
+import re
 import shlex
 import sys
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from conftest import ROOT, load
 
@@ -55,12 +57,14 @@ def test_first_iterations(path, tmp_path, monkeypatch):
         assert found == (expected if exact else pytest.approx(expected, rel=1e-2))
 
 
+README = (ROOT / "benchmark/README.md").read_text()
 AGENTS = sorted((ROOT / "benchmark/agents").iterdir())
 
 
 @pytest.mark.parametrize("run", AGENTS, ids=lambda run: run.name)
 def test_a_trained_agent_is_a_committed_run(run):
-    """Trained by these two-floor scripts: all 488 rows are those of its CSV, which the scripts before them made."""
+    """Trained by these two-floor scripts: all 488 rows are those of its CSV, which the scripts before them made. It
+    plays as benchmark/README.md says."""
     about, rows = read(ROOT / f"benchmark/results/table2/{run.name}.csv")
     history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
     assert len(history) == len(rows) == 488
@@ -74,4 +78,9 @@ def test_a_trained_agent_is_a_committed_run(run):
     m = load(about["script"])
     obs, _ = (env := gym.make(about["env_id"])).reset(seed=1)
     assert m.load_policy(run)(obs).shape == env.action_space.shape
-    assert len(m.evaluate(run, episodes=1)) == 1
+    row = re.search(rf"^\| {run.name} \| (\d+) \| (\d+) ± (\d+) \| (\d+) ± (\d+) \|$", README, re.M)
+    last, *evaluated = map(int, row.groups())
+    assert last == round(np.mean([line["charts/episodic_return"] for line in history[-5:]]))
+    for mean, spread, stochastic in ((*evaluated[:2], False), (*evaluated[2:], True)):
+        returns = m.evaluate(run, episodes=20, stochastic=stochastic)
+        assert abs(np.mean(returns) - mean) <= 1 + 3 * spread / 20**0.5  # on another processor episodes part
