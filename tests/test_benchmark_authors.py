@@ -17,6 +17,8 @@ import authors  # noqa: E402
 import paper  # noqa: E402
 import stats  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 CONFIG = """
 import json, os
 from utils import times

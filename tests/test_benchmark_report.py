@@ -24,6 +24,8 @@ import stats  # noqa: E402
 import suites  # noqa: E402
 import tables  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 returns = st.floats(-1e4, 1e4, allow_nan=False)
 samples = st.lists(returns, min_size=1, max_size=12).map(np.array)
 

@@ -31,6 +31,8 @@ import records  # noqa: E402
 import run as runner  # noqa: E402
 import suites  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def project(tmp_path):

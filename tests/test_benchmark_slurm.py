@@ -7,7 +7,7 @@ import time
 import pytest
 from conftest import ROOT, SCRIPTS, call_runner, make_project, results, starts
 
-pytestmark = pytest.mark.skipif(shutil.which("sbatch") is None, reason="no Slurm is installed")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("sbatch") is None, reason="no Slurm is installed")]
 
 
 def wait_for_status(project, words, end: str, seconds=300) -> str:

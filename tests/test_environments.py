@@ -17,6 +17,8 @@ import threadpoolctl
 import torch
 from conftest import ROOT, assert_equal, files, lines, load, read_checkpoint, run_script, trained
 
+pytestmark = pytest.mark.slow
+
 SIZES = {"num_steps": 8, "num_minibatches": 1, "update_epochs": 1, "total_timesteps": 32, "hidden_sizes": (4,)}
 FLAGS = [word for name, value in SIZES.items() for word in (f"--{name.replace('_', '-')}", str(value).strip("(),"))]
 FLAGS += ["--no-progress", "--run-name", "run"]

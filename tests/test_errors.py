@@ -16,6 +16,8 @@ import pytest
 import torch
 from conftest import FULL, MINIMAL, PPO, ROOT, SCRIPTS, TRPO, files, lines, run_script, saved
 
+pytestmark = pytest.mark.slow
+
 TESTS = ROOT / "tests"
 TOY = ("--env-id", "envs:Toy-v0")
 TINY = (*TOY, "--num-steps", "32", "--num-minibatches", "4", "--total-timesteps", "128", "--no-progress")

@@ -14,6 +14,8 @@ import pytest
 import torch
 from conftest import FULL, assert_equal, files, load, read_checkpoint, trained
 
+pytestmark = pytest.mark.slow
+
 SIZES = {"num_steps": 8, "num_minibatches": 1, "update_epochs": 1, "total_timesteps": 16, "hidden_sizes": (4,)}
 SIZES |= {"env_id": "envs:Toy-v0", "env_kwargs": '{"length": 4}', "run_name": "run", "progress": False}
 

@@ -17,6 +17,8 @@ import pytest
 import torch
 from conftest import FULL, PPO, ROOT, SCRIPTS, TRPO, run_script, saved
 
+pytestmark = pytest.mark.slow
+
 FLAGS = ["--env-id", "InvertedPendulum-v5", "--num-steps", 1024, "--total-timesteps", 40_000, "--value-lr", 1e-3]
 FLAGS += ["--seed", 1, "--no-progress"]
 OWN_FLAGS = {name: ["--policy-lr", 1e-3] if name in PPO else ["--max-kl", 0.05] for name in SCRIPTS}

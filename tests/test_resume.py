@@ -17,6 +17,8 @@ import torch
 from conftest import FULL, ROOT, SCRIPTS, assert_equal, files, lines, saved, trained
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+pytestmark = pytest.mark.slow
+
 ITERATIONS = 8
 FLAGS = ("--num-steps", "512", "--num-minibatches", "8", "--hidden-sizes", "256", "256", "--seed", "3")
 FLAGS += ("--total-timesteps", str(512 * ITERATIONS), "--no-progress")

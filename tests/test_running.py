@@ -20,6 +20,8 @@ import gymnasium as gym
 import pytest
 from conftest import ROOT, SCRIPTS, files, lines, load, read_checkpoint, read_history
 
+pytestmark = pytest.mark.slow
+
 SIZES = {"num_steps": 8, "num_minibatches": 1, "update_epochs": 1, "total_timesteps": 32, "hidden_sizes": (4,)}
 SIZES |= {"env_id": "envs:Toy-v0", "env_kwargs": '{"length": 4, "reward": 1.0}'}
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
