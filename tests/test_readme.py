@@ -95,7 +95,8 @@ def test_claims_are_the_reports():
     assert set(claims) == {"PPO beats PPO-M", "TRPO+ beats TRPO", "PPO-NoClip beats PPO-M", "ACLI > AAI"}
     for claim, verdicts in claims.items():
         line = next(line for line in README.splitlines() if line.startswith("- **") and claim in line)
-        assert ("undecided" in line) == (verdicts == {"undecided"})
+        assert ("undecided**" in line) == (verdicts == {"undecided"})
+        assert ("the reverse**" in line) == ("the reverse" in verdicts)
 
 
 def test_speed_is_the_committed_measurement():
