@@ -1,6 +1,8 @@
 """benchmark/README.md says what is there: its numbers are the committed report's, its map names every file."""
 
 import re
+import subprocess
+import sys
 from importlib import import_module
 
 from conftest import ROOT, SCRIPTS
@@ -38,6 +40,12 @@ def test_every_other_number_is_in_the_report():
     prose = re.sub(r"\(results/[^)]*\)|\[results/[^]]*\]|`[^`]*`|-v5", "", RESULTS)
     found = set(re.findall(r"\d[\d.,]*\d|\d", prose)) - counts
     assert len(found) > 60 and {x for x in found if x not in known} == set()
+
+
+def test_speed_at_other_sizes_is_the_committed_measurement():
+    words = [sys.executable, ROOT / "benchmark/speed.py", "sizes", "--show"]
+    overview = subprocess.run(words, capture_output=True, text=True, check=True).stdout.partition("\n\n")[0]
+    assert overview.count("\n") > 8 and overview in README
 
 
 def test_links_and_figures_exist():
