@@ -5,6 +5,7 @@ golden.json was made by running MadryLab/implementation-matters 5ee6ecb.
 
 import copy
 import json
+import shutil
 from math import inf
 from pathlib import Path
 
@@ -138,14 +139,21 @@ def assert_final(network, names, golden):
         close(network.state_dict()[ours], golden["final"][theirs])
 
 
+needs_compiler = pytest.mark.skipif(not (shutil.which("c++") or shutil.which("g++")), reason="no C++ compiler")
+COMPILE = [False, pytest.param(True, marks=[pytest.mark.slow, needs_compiler])]
+
+
+@pytest.mark.parametrize("compile", COMPILE)
 @pytest.mark.parametrize("name", PPO)
 @pytest.mark.parametrize("case", ["ppo_step_clip", "ppo_step_noclip"])
-def test_ppo_step(name, case):
+def test_ppo_step(name, case, compile):
     """Several epochs of `update`; the value network trains beside the policy and must not disturb it."""
     m, golden = load(name), GOLDEN[case]
     max_grad_norm = float(golden["max_grad_norm"])
     if max_grad_norm < inf and name not in FULL:
         pytest.skip("ppo_m.py does not clip gradients")
+    if compile and (name, case) != ("ppo_continuous", "ppo_step_clip"):
+        pytest.skip("one compilation is enough")
     args = m.Args(
         hidden_sizes=(8, 8),
         clip_coef=float(golden["clip_coef"]),
@@ -154,6 +162,7 @@ def test_ppo_step(name, case):
         adam_eps=golden["adam_eps"],
         update_epochs=golden["epochs"],
         num_minibatches=golden["minibatches"],
+        compile=compile,
         **({"max_grad_norm": max_grad_norm} if name in FULL else {}),
     )
     agent = m.Agent(args, *SPACES)
@@ -163,13 +172,16 @@ def test_ppo_step(name, case):
     assert_final(agent.policy, POLICY, golden)
 
 
+@pytest.mark.parametrize("compile", COMPILE)
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("case", ["value_step_plain", "value_step_clipped"])
-def test_value_step(name, case):
+def test_value_step(name, case, compile):
     m, golden = load(name), GOLDEN[case]
     clipped = case == "value_step_clipped"
     if clipped and name not in FULL:
         pytest.skip("the minimal scripts do not clip the value function")
+    if compile and (name, case) != ("trpo_plus", "value_step_clipped"):
+        pytest.skip("one compilation is enough")
     full = {"vf_clip_coef": golden["clip_coef"] if clipped else inf, "max_grad_norm": inf} if name in FULL else {}
     args = m.Args(
         hidden_sizes=(8, 8),
@@ -177,6 +189,7 @@ def test_value_step(name, case):
         adam_eps=golden["adam_eps"],
         update_epochs=golden["epochs"],
         num_minibatches=golden["minibatches"],
+        compile=compile,
         **full,
     )
     agent = m.Agent(args, *SPACES)
