@@ -110,7 +110,7 @@ class Details:
     reset_each_iteration: bool = True  # iterations begin with fresh episodes, as released; off: resume is not exact
     bootstrap_truncated: bool = False  # V(final observation) where a time limit cuts an episode; off: counts as an end
     clip_actions: bool = False  # to the action space, for the environment alone; log-probabilities are of the raw ones
-    compile: bool = False  # torch.compile for the gradients: needs a C++ compiler, half a minute, then saves time
+    compile: bool = False  # torch.compile for the gradients: needs a C++ compiler and some seconds, then saves time
 
 
 @dataclass
