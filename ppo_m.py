@@ -262,16 +262,14 @@ def update(args: Hyperparameters, agent: Agent, batch: Batch) -> dict[str, float
     """Epochs of minibatch steps of Adam on policy and value loss. Returns the losses' means over all minibatches."""
     minibatch_gradients = compiled(gradients) if args.compile else gradients
     minibatch_size = len(batch.obs) // args.num_minibatches
-    parameters, losses = [*agent.policy.parameters(), *agent.value.parameters()], []
+    losses = []
     for _ in range(args.update_epochs):
         order = torch.randperm(len(batch.obs))
         shuffled = [x[order].split(minibatch_size) for x in batch]
         for parts in zip(*shuffled):
             minibatch = Batch(*parts)
             grads, minibatch_losses = minibatch_gradients(args, agent.policy, agent.value, minibatch)
-            for parameter, grad in zip(parameters, grads):
-                parameter.grad = grad
-            agent.optimizer.step()
+            adam_step(agent.optimizer, grads)
             losses.append(minibatch_losses)
     means = torch.stack(losses).mean(0).tolist()
     return dict(zip(("losses/policy_loss", "losses/value_loss", "losses/clipfrac"), means))
@@ -303,6 +301,23 @@ def policy_loss(args: Hyperparameters, pi: Gaussian, batch: Batch) -> tuple[torc
 def value_loss(values: torch.Tensor, batch: Batch) -> torch.Tensor:
     """Mean squared error of V(s), (B,), to its target."""
     return ((values - batch.returns) ** 2).mean()
+
+
+@torch.no_grad()
+def adam_step(optimizer: torch.optim.Adam, grads: list[torch.Tensor]) -> None:
+    """`optimizer.step()` with these gradients: the kernel it calls, without the Python that takes twice as long."""
+    grads, one, off = iter(grads), torch.ones(()), {"weight_decay": 0.0, "amsgrad": False, "maximize": False}
+    for group in optimizer.param_groups:
+        params, rates = group["params"], dict(zip(("beta1", "beta2"), group["betas"]), lr=group["lr"], eps=group["eps"])
+        for p in params:
+            if p not in optimizer.state:
+                moments = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+                optimizer.state[p] = {"step": torch.zeros((), dtype=torch.float32), **moments}
+        state = [optimizer.state[p] for p in params]
+        means, squares, steps = ([s[name] for s in state] for name in ("exp_avg", "exp_avg_sq", "step"))
+        for step in steps:
+            step += one
+        torch._fused_adam_(params, [next(grads) for _ in params], means, squares, [], steps, **rates, **off)
 
 
 def normalize(advantages: torch.Tensor) -> torch.Tensor:
@@ -367,14 +382,15 @@ def mlp(args: Hyperparameters, inputs: int, outputs: int) -> nn.Sequential:
 
 
 def numpy_forward(args: Hyperparameters, network: nn.Sequential) -> Callable[[np.ndarray], np.ndarray]:
-    """The network as a NumPy function of views of its parameters: for a few rows five times as fast as PyTorch."""
-    layers = [(m.weight.detach().numpy().T, m.bias.detach().numpy()) for m in network if isinstance(m, nn.Linear)]
+    """The network as a NumPy function (B, inputs) -> (B, outputs) of views of its parameters: for few rows far faster."""
+    layers = [(m.weight.detach().numpy().T, m.bias.detach().numpy()[None]) for m in network if isinstance(m, nn.Linear)]
     *hidden, (output_weight, output_bias) = layers
+    activation = ACTIVATIONS[args.activation][1]
 
     def forward(x: np.ndarray) -> np.ndarray:
         for weight, bias in hidden:
-            x = ACTIVATIONS[args.activation][1](x @ weight + bias)
-        return x @ output_weight + output_bias
+            x = activation(x.dot(weight) + bias)
+        return x.dot(output_weight) + output_bias
 
     return forward
 
@@ -411,7 +427,7 @@ class ObservationFilter(RunningStatistics):
         self.args, self.space, self.frozen = args, space, False
 
     def __call__(self, obs) -> np.ndarray:
-        obs = gym.spaces.flatten(self.space, obs).astype(np.float64)
+        obs = gym.spaces.flatten(self.space, obs).astype(np.float64, copy=False)
         if self.args.norm_obs:  # [6] observation normalization
             if not self.frozen:
                 self.push(obs)
@@ -609,12 +625,13 @@ class Guarded(gym.Wrapper):
             raise Fault(f"step must return (observation, reward, terminated, truncated, info), not {count(answer)}")
         obs, reward, terminated, truncated, info = answer
         check_obs(self.observation_space, obs)
-        kinds = "???"
-        with contextlib.suppress(Exception):  # whatever NumPy raises at what is no array
-            kinds = [x.dtype.kind if x.ndim == 0 else "?" for x in map(np.asarray, (reward, terminated, truncated))]
-        if kinds[0] not in "biuf" or kinds[1] not in "bi" or kinds[2] not in "bi":
-            said = " ".join(str(answer[1:4]).split())[:200]
-            raise Fault(f"step must return a number as reward and two booleans, not {said}")
+        if not (isinstance(reward, float) and type(terminated) is type(truncated) is bool):  # as nearly always
+            kinds = "???"
+            with contextlib.suppress(Exception):  # whatever NumPy raises at what is no array
+                kinds = [x.dtype.kind if x.ndim == 0 else "?" for x in map(np.asarray, (reward, terminated, truncated))]
+            if kinds[0] not in "biuf" or kinds[1] not in "bi" or kinds[2] not in "bi":
+                said = " ".join(str(answer[1:4]).split())[:200]
+                raise Fault(f"step must return a number as reward and two booleans, not {said}")
         if not math.isfinite(reward):
             raise Fault("reward is not finite")
         return obs, float(reward), bool(terminated), bool(truncated), info

@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import ACTION_DIM, OBS_DIM, SCRIPTS, load, small_agent
+from conftest import ACTION_DIM, OBS_DIM, SCRIPTS, assert_equal, load, small_agent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +21,7 @@ def test_numpy_forward(script, float64, activation):
 
     first = forward(obs.numpy())
     assert first.shape == (9, ACTION_DIM) and equal()
-    np.testing.assert_allclose(forward(obs[0].numpy()), first[0], rtol=1e-12)
+    np.testing.assert_allclose(forward(obs[:1].numpy()), first[:1], rtol=1e-12)
     optimizer = torch.optim.Adam(agent.policy.parameters(), lr=0.1)
     mean_net(obs).sum().backward()
     optimizer.step()
@@ -113,3 +113,26 @@ def test_observations_of_several_parts_are_flattened(script):
     env = gym.make("envs:DictObs-v0", obs=7.0)
     raw = script.ObservationFilter(script.Args(norm_obs=False), env.observation_space)
     assert raw(env.reset(seed=0)[0]).tolist() == [7, 7, 7, 0, 0, 1]
+
+
+@pytest.mark.parametrize("steps_before", [0, 3])
+def test_adam_step(script, steps_before):
+    """Bit for bit what torch.optim.Adam does, new or with a past, its groups at rates of their own that change."""
+    theirs, ours = ([torch.nn.Parameter(torch.linspace(-1, 1, 18 * n).view(n, 3, 6)) for n in (1, 5, 2)] for _ in "ab")
+    optimizers = [
+        torch.optim.Adam([{"params": p[:2], "lr": 0.01}, {"params": p[2:], "lr": 0.3}], eps=1e-5, fused=True)
+        for p in (theirs, ours)
+    ]
+    for number in range(steps_before + 4):
+        grads = [torch.randn_like(p) * 10.0**number for p in theirs]
+        for optimizer in optimizers:
+            optimizer.param_groups[1]["lr"] *= 0.9
+        for optimizer, parameters in zip(optimizers, (theirs, ours)):
+            if optimizer is optimizers[0] or number < steps_before:
+                for p, grad in zip(parameters, grads):
+                    p.grad = grad.clone()
+                optimizer.step()
+            else:
+                script.adam_step(optimizer, grads)
+        assert_equal([p.data for p in ours], [p.data for p in theirs])
+        assert_equal(optimizers[1].state_dict(), optimizers[0].state_dict())
