@@ -19,10 +19,12 @@ from conftest import FULL, PPO, ROOT, SCRIPTS, TRPO, run_script, saved
 
 pytestmark = pytest.mark.slow
 
-FLAGS = ["--env-id", "InvertedPendulum-v5", "--num-steps", 1024, "--total-timesteps", 40_000, "--value-lr", 1e-3]
+FLAGS = ["--env-id", "InvertedPendulum-v5", "--num-steps", 1024, "--total-timesteps", 20_480, "--value-lr", 1e-3]
 FLAGS += ["--seed", 1, "--no-progress"]
 OWN_FLAGS = {name: ["--policy-lr", 1e-3] if name in PPO else ["--max-kl", 0.05] for name in SCRIPTS}
-# found by trying: with these, all four scripts reach 1000 for seeds 1 to 3; with the defaults some seeds do not
+# found by trying: with these, each script's last five iterations came to 339 or more for seeds 1 to 8, its mean actions
+# to 189 or more. A processor rounds as a seed does, so what is asked for below lies well under both, and well over the
+# first iteration's ten steps
 OWN_FLAGS |= {name: [*OWN_FLAGS[name], "--vf-clip-coef", "inf"] for name in FULL}
 OWN_FLAGS["trpo_plus"] += ["--no-anneal-lr"]
 
@@ -78,14 +80,14 @@ def play(m, policy, episodes, seed=1):
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_solves_inverted_pendulum(name, solved):
-    """Of 1000. A new process evaluates to the same as `load_policy` in this one; the checkpoint keeps its bytes."""
+    """A new process evaluates to the same as `load_policy` in this one; the checkpoint keeps its bytes."""
     run, done = solved[name]
     assert done.returncode == 0, done.stderr
     checkpoint = (run / "checkpoint.pt").read_bytes()
     files = sorted(path.name for path in run.iterdir())
     printed = evaluate(name, run, "--episodes", 5)
     assert printed.startswith(f"{run}: mean return ") and printed.endswith("5 episodes\n")
-    assert mean_of(printed) >= 950
+    assert mean_of(printed) >= 100
     m = importlib.import_module(name)
     assert mean_of(printed) == pytest.approx(np.mean(play(m, m.load_policy(run), 5)), abs=0.05)
     assert (run / "checkpoint.pt").read_bytes() == checkpoint
@@ -99,11 +101,11 @@ def test_closing_line(name, solved):
     history = saved(run)["history"]
     returns = [row["charts/episodic_return"] for row in history if "charts/episodic_return" in row]
     first = f"{run}: training; to watch: tensorboard --logdir {run}\n"
-    line = f"{run}: finished, 39,936 steps (39 iterations); return {np.mean(returns[-5:]):.1f} "
+    line = f"{run}: finished, 20,480 steps (20 iterations); return {np.mean(returns[-5:]):.1f} "
     assert done.stdout == first + line + "(mean of the last 5 iterations)\n"
     assert done.stderr == "" or name in TRPO  # TRPO may tell of steps it did not take
     assert all(line.startswith("no TRPO step: ") for line in done.stderr.splitlines())
-    assert np.mean(returns[-5:]) > 10 * returns[0]  # it learned
+    assert returns[0] < 20 and np.mean(returns[-5:]) > 200  # it learned
 
 
 def test_frozen_statistics_matter(solved):
@@ -112,7 +114,7 @@ def test_frozen_statistics_matter(solved):
     m = importlib.import_module("ppo_continuous")
     checkpoint = saved(run)
     statistics = checkpoint["agent"]["obs_filter"]
-    assert statistics["count"] > 39_936  # every step's observation and every first one
+    assert statistics["count"] > 20_480  # every step's observation and every first one
     policy = m.load_policy(run)
     same = policy(np.array([0.01, 0.02, 0.03, 0.04]))
     for _ in range(50):
@@ -122,7 +124,7 @@ def test_frozen_statistics_matter(solved):
     (run.parent / "shifted").mkdir(exist_ok=True)
     torch.save(checkpoint, run.parent / "shifted" / "checkpoint.pt")
     shifted = m.load_policy(run.parent / "shifted")
-    assert np.mean(play(m, shifted, 3)) < 500
+    assert np.mean(play(m, shifted, 3)) < np.mean(play(m, m.load_policy(run), 3)) / 3
 
 
 def test_load_policy_in_another_process(solved, tmp_path):
@@ -138,7 +140,7 @@ def test_load_policy_in_another_process(solved, tmp_path):
         [sys.executable, "-c", code, ROOT, run], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout) >= 950
+    assert float(done.stdout) >= 100
     assert list(tmp_path.iterdir()) == []
 
 
@@ -258,7 +260,7 @@ def test_args_json(name, solved):
     own = {"policy_lr": 1e-3} if name in PPO else {"max_kl": 0.05}
     own |= {"vf_clip_coef": math.inf} if name in FULL else {}
     own |= {"anneal_lr": False} if name == "trpo_plus" else {}
-    given = {"env_id": "InvertedPendulum-v5", "num_steps": 1024, "total_timesteps": 40_000, "value_lr": 1e-3}
+    given = {"env_id": "InvertedPendulum-v5", "num_steps": 1024, "total_timesteps": 20_480, "value_lr": 1e-3}
     given |= {"seed": 1, "progress": False, "run_name": name, "runs_dir": str(solved[name][0].parent)} | own
     assert args == m.Args(**given)
 

@@ -1,5 +1,7 @@
 """The parts that all four scripts share: networks, the Gaussian, running statistics and what they normalize."""
 
+import copy
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -116,23 +118,29 @@ def test_observations_of_several_parts_are_flattened(script):
 
 
 @pytest.mark.parametrize("steps_before", [0, 3])
-def test_adam_step(script, steps_before):
-    """Bit for bit what torch.optim.Adam does, new or with a past, its groups at rates of their own that change."""
+def test_adam(script, steps_before):
+    """Bit for bit torch.optim.Adam, new or with a past from a checkpoint, each group at a rate of its own that changes;
+    it saves what that would."""
     theirs, ours = ([torch.nn.Parameter(torch.linspace(-1, 1, 18 * n).view(n, 3, 6)) for n in (1, 5, 2)] for _ in "ab")
-    optimizers = [
-        torch.optim.Adam([{"params": p[:2], "lr": 0.01}, {"params": p[2:], "lr": 0.3}], eps=1e-5, fused=True)
-        for p in (theirs, ours)
-    ]
-    for number in range(steps_before + 4):
-        grads = [torch.randn_like(p) * 10.0**number for p in theirs]
-        for optimizer in optimizers:
-            optimizer.param_groups[1]["lr"] *= 0.9
-        for optimizer, parameters in zip(optimizers, (theirs, ours)):
-            if optimizer is optimizers[0] or number < steps_before:
-                for p, grad in zip(parameters, grads):
-                    p.grad = grad.clone()
-                optimizer.step()
-            else:
-                script.adam_step(optimizer, grads)
+    groups = [[{"params": p[:2], "lr": 0.01}, {"params": p[2:], "lr": 0.3}] for p in (theirs, ours)]
+    reference = torch.optim.Adam(groups[0], eps=1e-5, fused=True)
+
+    def advance(number):
+        reference.param_groups[1]["lr"] *= 0.9
+        for p in theirs:
+            p.grad = torch.randn_like(p) * 10.0**number
+        reference.step()
+
+    for number in range(steps_before):
+        advance(number)
+    with torch.no_grad():
+        for p, q in zip(ours, theirs):
+            p.copy_(q)
+    optimizer = script.Adam(groups[1], 1e-5)
+    optimizer.load_state_dict(copy.deepcopy(reference.state_dict()))
+    for number in range(4):
+        advance(number)
+        optimizer.param_groups[1]["lr"] = reference.param_groups[1]["lr"]
+        optimizer.step([[p.grad for p in theirs[:2]], [theirs[2].grad]])
         assert_equal([p.data for p in ours], [p.data for p in theirs])
-        assert_equal(optimizers[1].state_dict(), optimizers[0].state_dict())
+        assert_equal(optimizer.state_dict()["state"], reference.state_dict()["state"])

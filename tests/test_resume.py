@@ -22,8 +22,8 @@ pytestmark = pytest.mark.slow
 ITERATIONS = 8
 FLAGS = ("--num-steps", "512", "--num-minibatches", "8", "--hidden-sizes", "256", "256", "--seed", "3")
 FLAGS += ("--total-timesteps", str(512 * ITERATIONS), "--no-progress")
-# what befalls the processes of one run, one after the other
-TROUBLES = ("checkpoint-0", "random", "SIGTERM", "in-a-checkpoint", "SIGINT")
+# what befalls the processes of one run, one after the other; what saves and resumes is the same text in both scripts
+TROUBLES = {"ppo_continuous": ("checkpoint-0", "SIGTERM", "in-a-checkpoint"), "trpo_plus": ("random", "SIGINT")}
 
 
 def start(name, folder, *flags):
@@ -41,9 +41,8 @@ def wait_for(process, happened, pause):
 def interrupt(process, run, trouble, chance):
     """Ends the process at a moment that depends on the trouble; returns exit status, stdout, stderr."""
     checkpoint, temporary = run / "checkpoint.pt", run / "checkpoint.tmp"
-    if trouble == "checkpoint-0":
-        wait_for(process, checkpoint.exists, 0.001)
-    else:
+    wait_for(process, checkpoint.exists, 0.001)
+    if trouble != "checkpoint-0":
         written = checkpoint.stat().st_mtime_ns
         wait_for(process, lambda: checkpoint.stat().st_mtime_ns != written, 0.001)  # it is at work
         if trouble == "in-a-checkpoint":
@@ -60,9 +59,9 @@ def interrupted_run(name, folder):
     """A run through all troubles, to its end; returns what the processes said and the iterations reached."""
     chance, run, said, reached = random.Random(f"{name} 1"), folder / "runs" / "run", [], []
     process = start(name, folder, *FLAGS, "--run-name", "run")
-    for trouble in TROUBLES:
+    for trouble in TROUBLES[name]:
         said.append((trouble, *interrupt(process, run, trouble, chance)))
-        if trouble == TROUBLES[0]:
+        if len(said) == 1:
             (run / "checkpoint.tmp").write_bytes(b"half a checkpoint")
         reached.append(saved(run)["iteration"])
         process = start(name, folder, "--resume", "runs/run", "--no-progress")
@@ -96,7 +95,7 @@ def test_killed_run_ends_as_undisturbed(stories, name):
     """Weights, optimizer, running statistics, generator and history; the kills came at different iterations."""
     folder, said, reached = stories[name]
     assert [status for _, status, _, _ in said if status not in (-9, 130, 143)] == [0], said
-    assert reached[0] == 0 and reached == sorted(reached) and len(set(reached)) > 3 and reached[-1] < ITERATIONS
+    assert reached == sorted(set(reached)) and reached[-1] < ITERATIONS
     killed = last(folder / "runs" / "run")
     assert len(killed["history"]) == ITERATIONS
     assert {"obs_filter", "reward_filter", "policy", "value", "optimizer"} == killed["agent"].keys()
@@ -122,12 +121,11 @@ def assert_curve(run, history):
 @pytest.mark.parametrize("name", FULL)
 def test_curve_has_every_point_once(stories, name, run):
     folder = stories[name][0] / "runs" / run
-    assert run == "undisturbed" or len(list(folder.glob("events.*"))) >= 3
+    assert run == "undisturbed" or len(list(folder.glob("events.*"))) > len(TROUBLES[name]) - 1
     assert_curve(folder, last(folder)["history"])
 
 
-@pytest.mark.parametrize("name", FULL)
-@pytest.mark.parametrize("trouble, status", [("SIGTERM", 143), ("SIGINT", 130)])
+@pytest.mark.parametrize("name, trouble, status", [("ppo_continuous", "SIGTERM", 143), ("trpo_plus", "SIGINT", 130)])
 def test_signal(stories, name, trouble, status):
     """The status a shell would give, and the line with which to go on, which the next process of the story took."""
     [(_, returned, out, err)] = [part for part in stories[name][1] if part[0] == trouble]
