@@ -9,6 +9,7 @@ import os
 import resource
 import subprocess
 import sys
+import time
 import typing
 from pathlib import Path
 
@@ -402,18 +403,28 @@ def test_full_disk_in_the_midst_of_a_checkpoint(script, cli, monkeypatch, room):
     assert_disk_full(script, result, 0)
 
 
-def test_full_disk_in_a_real_process(tmp_path):
-    """A limit on the size of files stands for the full disk; it cuts a checkpoint, not the event file."""
-    flags = (*TINY, "--run-name", "run")
-    limit = 50 * 1024
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "ppo_continuous.py"), *flags],
-        capture_output=True,
+@pytest.mark.parametrize("from_the_start", [True, False])
+def test_full_disk_in_a_real_process(from_the_start, tmp_path):
+    """A limit on the size of files stands for the full disk: it cuts checkpoint 0, or a later one."""
+    flags, limit = (*TOY, "--num-steps", "32", "--num-minibatches", "4", "--no-progress"), (50 * 1024, 50 * 1024)
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "ppo_continuous.py"), *flags, "--run-name", "run"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
         cwd=tmp_path,
-        timeout=100,
         env={**os.environ, "PYTHONPATH": str(TESTS)},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit) if from_the_start else None,
     )
-    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
-    assert len(lines(done.stderr)) == 1 and "File too large" in done.stderr
+    history = tmp_path / "runs/run/history.jsonl"
+    while not from_the_start and not (history.exists() and history.read_text().count("\n") > 1):
+        assert process.poll() is None
+        time.sleep(0.01)
+    if not from_the_start:
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, limit)
+    _, err = process.communicate(timeout=100)
+    assert len(lines(err)) == 1 and "File too large" in err
+    if from_the_start:
+        assert process.returncode == 2 and files(tmp_path) == [str(tmp_path / "runs")]
+    else:
+        assert process.returncode == 1 and saved(tmp_path / "runs/run")["iteration"] >= 1
