@@ -54,7 +54,7 @@ import numpy as np
 import torch
 from torch import nn
 
-# what an argument may be
+# what an argument may be; looked at when a run starts
 Count = Annotated[int, "[1, inf)"]
 Fraction = Annotated[float, "[0, 1]"]
 Positive = Annotated[float, "(0, inf)"]
@@ -65,7 +65,7 @@ Bound = Annotated[float, "(0, inf]"]  # inf: off
 class Algorithm:
     """the algorithm"""
 
-    seed: Annotated[int, "[0, 4294967295]"] = 1  # of networks, noise, minibatches, resets; of random and numpy.random
+    seed: Annotated[int, "[0, 4294967295]"] = 1  # seeds networks, noise, minibatches, resets, random, numpy.random
     total_timesteps: Count = 1_000_000  # environment steps, all environments together; rounded down to whole iterations
     num_envs: Count = 1  # number of environments, stepped in turn
     num_steps: Count = 2048  # steps in each environment per iteration
@@ -96,9 +96,9 @@ class Details:
 
     norm_adv: bool = True  # normalize the advantages of each batch
     adam_eps: Positive = 1e-5  # Adam's epsilon
-    reset_each_iteration: bool = True  # iterations begin with fresh episodes, as released; off: resume is not exact
-    bootstrap_truncated: bool = False  # V(final observation) where a time limit cuts an episode; off: counts as an end
-    clip_actions: bool = False  # to the action space, for the environment alone; log-probabilities are of the raw ones
+    reset_each_iteration: bool = True  # with new episodes, as released; off: they go on, and a resume is not exact
+    bootstrap_truncated: bool = False  # at a time limit bootstrap with V(final observation); off: it counts as an end
+    clip_actions: bool = False  # clip what the environment gets; log-probabilities are of the unclipped action
     compile: bool = False  # torch.compile for the gradients: needs a C++ compiler and some seconds, then saves time
 
 
@@ -149,19 +149,24 @@ class Iteration(NamedTuple):
 def learn(args: Hyperparameters, agent: Agent, envs: list[gym.Env], first: int = 0) -> Iterator[Iteration]:
     """The whole algorithm, from iteration `first` (0 is a new run) to the last; yields after each.
 
-    By hand: torch.manual_seed(args.seed), envs = [gym.make(...)], agent = Agent(args, its two spaces), and a loop.
+    By hand:
+
+        torch.manual_seed(args.seed)
+        envs = [gym.make("Hopper-v5") for _ in range(args.num_envs)]
+        for it in learn(args, Agent(args, envs[0].observation_space, envs[0].action_space), envs):
+            print(it.number, it.episodes, it.scalars)
     """
     for iteration in range(first, args.num_iterations):
         if iteration == first or args.reset_each_iteration:
             state = reset(args, agent, envs, iteration)
-        data = rollout(args, agent, envs, state)  # moves `state` along
+        data = rollout(args, agent, envs, state)  # which moves `state` along, in place
         batch = make_batch(args, agent, data)
         scalars = update(args, agent, batch)
         yield Iteration(iteration + 1, data.episodes, batch, scalars)
 
 
 class EnvState(NamedTuple):
-    """Where N environments stand; a rollout moves it along."""
+    """Where N environments stand; a rollout changes the arrays in place."""
 
     obs: np.ndarray  # (N, obs_dim), filtered, float32
     returns: np.ndarray  # (N,), raw reward since the reset
@@ -176,8 +181,8 @@ def seed_for(*key: int) -> int:
 def reset(args: Hyperparameters, agent: Agent, envs: list[gym.Env], iteration: int, *purpose: int) -> EnvState:
     """Begins an episode in every environment, each with a seed of its own; `purpose`: for measurement."""
     seeds = [seed_for(args.seed, iteration, i, *purpose) for i in range(len(envs))]
-    obs = np.stack([agent.obs_filter(env.reset(seed=seed)[0]) for env, seed in zip(envs, seeds)])
-    return EnvState(obs.astype(np.float32), np.zeros(len(envs)), np.zeros(len(envs), int))
+    obs = np.stack([agent.obs_filter(env.reset(seed=seed)[0]) for env, seed in zip(envs, seeds)], dtype=np.float32)
+    return EnvState(obs, np.zeros(len(envs)), np.zeros(len(envs), int))
 
 
 class Rollout(NamedTuple):
@@ -240,16 +245,16 @@ def make_batch(args: Hyperparameters, agent: Agent, data: Rollout) -> Batch:
     values, next_values = agent.value(obs).squeeze(-1), agent.value(next_obs).squeeze(-1)
     done = data.terminated | data.truncated
     terminal = data.terminated if args.bootstrap_truncated else done
-    advantages = gae(args, data.rewards, values.numpy(), next_values.numpy(), terminal, done)
-    log_probs, advantages = agent.policy(obs).log_prob(actions), torch.from_numpy(advantages)
+    advantages = torch.from_numpy(gae(args, data.rewards, values.numpy(), next_values.numpy(), terminal, done))
+    log_probs = agent.policy(obs).log_prob(actions)
     return Batch(*(x.flatten(0, 1) for x in (obs, actions, log_probs, values, advantages, values + advantages)))
 
 
 def gae(args: Hyperparameters, rewards, values, next_values, terminal, done) -> np.ndarray:
-    """Generalized advantage estimation over arrays (T, ...): A_t = sum_l (gamma lambda)^l delta_{t+l}.
+    """Generalized advantage estimation over arrays (T, ...): A_t = delta_t + gamma lambda A_{t+1}.
 
-    delta_t = r_t + gamma V(s_{t+1}) - V(s_t), with V(s_{t+1}) = 0 where `terminal`; the sum ends where `done`, and with
-    the rollout, whose last step is bootstrapped with V(s_T).
+    delta_t = r_t + gamma V(s_{t+1}) - V(s_t), with V(s_{t+1}) = 0 where `terminal`. A_{t+1} = 0 where `done`, and after
+    the rollout's last step, which is bootstrapped with V(s_T).
     """
     advantages, last = np.empty_like(rewards), 0.0
     deltas = rewards + args.gamma * next_values * ~terminal - values
@@ -276,7 +281,7 @@ def update(args: Hyperparameters, agent: Agent, batch: Batch) -> dict[str, float
 
 
 def gradients(args: Hyperparameters, value: nn.Module, batch: Batch) -> tuple[list, torch.Tensor]:
-    """Gradients [of the value loss], a tensor a parameter; the loss."""
+    """[Value gradients], a tensor for each parameter; and the value loss."""
     values = value(batch.obs).squeeze(-1)
     v_loss = value_loss(values, batch)
     value_grads = torch.autograd.grad(v_loss, list(value.parameters()))
@@ -435,7 +440,7 @@ class Policy(nn.Module):
         self.log_std = nn.Parameter(torch.zeros(action_dim))
 
     def forward(self, obs: torch.Tensor) -> Gaussian:
-        """(B, obs_dim) -> the distribution of actions; safe to keep, for later updates do not reach it."""
+        """(B, obs_dim) -> the distribution of actions; safe to keep: log_std is a copy, which no update reaches."""
         return Gaussian(self.mean_net(obs), self.log_std.clone())
 
 
@@ -455,7 +460,10 @@ def mlp(args: Hyperparameters, inputs: int, outputs: int) -> nn.Sequential:
 
 
 def numpy_forward(args: Hyperparameters, network: nn.Sequential) -> Callable[[np.ndarray], np.ndarray]:
-    """The network as a NumPy function, (B, inputs) -> (B, outputs), of views of its parameters: fast for few rows."""
+    """The network as a NumPy function, (B, inputs) -> (B, outputs), for few rows far faster; it sees later updates.
+
+    On one row .dot and a bias of shape (1, n) are twice as fast as @ and (n,).
+    """
     layers = [(m.weight.detach().numpy().T, m.bias.detach().numpy()[None]) for m in network if isinstance(m, nn.Linear)]
     *hidden, (output_weight, output_bias) = layers
     activation = ACTIVATIONS[args.activation][1]
@@ -471,7 +479,7 @@ def numpy_forward(args: Hyperparameters, network: nn.Sequential) -> Callable[[np
 class Adam:
     """p -= lr m / (sqrt(v) + eps), with m and v the running means of a gradient and of its square, unbiased.
 
-    Bit for bit torch.optim.Adam(fused=True), which takes a second to import and three times as long for a step.
+    Bit for bit torch.optim.Adam(fused=True), which imports for a second and takes three times as long for a step.
     """
 
     def __init__(self, groups: list[dict], eps: float):
@@ -484,13 +492,13 @@ class Adam:
     def step(self, grads: list[list[torch.Tensor]]) -> None:
         """One step; `grads`: for each group a gradient for each of its parameters."""
         self.count += 1
-        off = {"weight_decay": 0.0, "amsgrad": False, "maximize": False}
+        off = {"weight_decay": 0.0, "amsgrad": False, "maximize": False}  # and [] instead of amsgrad's tensors
         for group, g in zip(self.param_groups, grads):
-            own = {"lr": group["lr"], "beta1": 0.9, "beta2": 0.999, "eps": self.eps}
-            torch._fused_adam_(group["params"], g, group["m"], group["v"], [], [self.count] * len(g), **own, **off)
+            rates = {"lr": group["lr"], "beta1": 0.9, "beta2": 0.999, "eps": self.eps}
+            torch._fused_adam_(group["params"], g, group["m"], group["v"], [], [self.count] * len(g), **rates, **off)
 
     def state_dict(self) -> dict:
-        """As torch.optim.Adam has it."""
+        """What torch.optim.Adam has under "state"; the rates are not saved."""
         moments = [pair for group in self.param_groups for pair in zip(group["m"], group["v"])]
         return {"state": {i: {"step": self.count, "exp_avg": m, "exp_avg_sq": v} for i, (m, v) in enumerate(moments)}}
 
@@ -562,7 +570,7 @@ import traceback
 import types
 import typing
 import warnings
-from dataclasses import asdict, field, fields, make_dataclass, replace
+from dataclasses import asdict, fields, make_dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -657,7 +665,7 @@ def plain(args: Args) -> Args:
     for name, hint in typing.get_type_hints(Args, include_extras=True).items():
         values[name] = value = getattr(args, name)
         try:
-            if (type(value), value) != (type(getattr(default, name)), getattr(default, name)):
+            if (type(value), value) != (type(getattr(default, name)), getattr(default, name)):  # else of any kind
                 values[name] = convert(value, hint)
         except (AttributeError, TypeError, ValueError, OverflowError, RuntimeError) as error:
             takes = re.sub(r"\bstr\b", "a word", re.sub(r"typing\.|<class '(\w+)'>", r"\1", str(hint)))
@@ -841,15 +849,16 @@ def scalars(args: Args, agent: Agent, old: Policy, it: Iteration, heldout_envs: 
         residual = (it.batch.returns - it.batch.values).var(correction=0)
         row["losses/explained_variance"] = 1 - (residual / variance).item()
     if it.episodes:
-        names = ("charts/episodic_return", "charts/episodic_length")
-        row |= {name: float(np.mean(values)) for name, values in zip(names, zip(*it.episodes))}
+        returns, lengths = zip(*it.episodes)
+        row["charts/episodic_return"], row["charts/episodic_length"] = float(np.mean(returns)), float(np.mean(lengths))
     row |= measure(old, agent.policy, it.batch.obs, it.batch.actions)
     if args.heldout_every and (it.number - 1) % args.heldout_every == 0:
         pairs = heldout_pairs(args, agent, old, heldout_envs, it.number - 1)
         row |= measure(old, agent.policy, *pairs, "heldout_")
-    *policy_rate, row["charts/value_learning_rate"] = [group["lr"] for group in agent.optimizer.param_groups]
-    if policy_rate:  # TRPO's policy has none
-        row["charts/learning_rate"] = policy_rate[0]
+    rates = [group["lr"] for group in agent.optimizer.param_groups]
+    row["charts/value_learning_rate"] = rates[-1]
+    if len(rates) > 1:  # TRPO's policy has none
+        row["charts/learning_rate"] = rates[0]
     return row
 
 
@@ -1130,8 +1139,9 @@ def run_iterations(run: Path, args: Args, agent: Agent, envs: list, heldout_envs
     try:
         for it in learn(args, agent, envs, first):
             row = scalars(args, agent, old_policy, it, heldout_envs)
-            logged, before = time.perf_counter(), logged
-            row["charts/SPS"] = batch_size / (logged - before)  # of everything: held-out rollout, log, last checkpoint
+            now = time.perf_counter()
+            row["charts/SPS"] = batch_size / (now - logged)  # of everything: held-out rollout, log, last checkpoint
+            logged = now
             with own_files(run, Fault):
                 for name, value in row.items():
                     writer.add_scalar(name, value, it.number * batch_size)
@@ -1171,8 +1181,8 @@ def command_line(default: Args) -> Args:
     """The arguments of the command line, in groups; what is not named is as in `default`."""
     groups = (Run, Algorithm, Optimizations, Details, Evaluation)
     parts = [group(**{f.name: getattr(default, f.name) for f in fields(group)}) for group in groups]
-    named = [(type(part).__name__.lower(), type(part), field(default_factory=lambda x=part: x)) for part in parts]
-    answer = tyro.cli(tyro.conf.OmitArgPrefixes[make_dataclass("Arguments", named)], description=__doc__)
+    kinds = make_dataclass("Arguments", [(group.__name__.lower(), group) for group in groups])
+    answer = tyro.cli(tyro.conf.OmitArgPrefixes[kinds], default=kinds(*parts), description=__doc__)
     return Args(**{name: value for part in vars(answer).values() for name, value in vars(part).items()})
 
 

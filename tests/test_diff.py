@@ -110,7 +110,7 @@ def test_learn_is_short_and_stands_first(name):
     first = ["Algorithm", "Optimizations", "Details", "Hyperparameters", "Agent", "Iteration", "learn"]
     assert [node.name for node in body[:7]] == first
     learn = body[6]
-    assert learn.end_lineno - learn.lineno < 20
+    assert learn.end_lineno - learn.body[1].lineno < 15  # its docstring not counted
     calls = [n for n in ast.walk(learn) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
     called = [call.func.id for call in sorted(calls, key=lambda call: (call.lineno, call.col_offset))]
     functions = [node.name for node in body[7:] if isinstance(node, ast.FunctionDef)]
