@@ -556,9 +556,10 @@ class Adam:
         return {"state": {i: {"step": self.count, "exp_avg": m, "exp_avg_sq": v} for i, (m, v) in enumerate(moments)}}
 
     def load_state_dict(self, state: dict) -> None:
-        for saved, own in zip(state["state"].values(), self.state_dict()["state"].values()):
-            for name in own:
-                own[name].copy_(saved[name])
+        saved, own = state["state"], self.state_dict()["state"]
+        for i in own if saved else ():  # torch.optim.Adam has none before its first step
+            for name, tensor in own[i].items():
+                tensor.copy_(saved[i][name].view_as(tensor))
 
 
 class RunningStatistics:

@@ -144,3 +144,13 @@ def test_adam(script, steps_before):
         optimizer.step([[p.grad for p in theirs[:2]], [theirs[2].grad]])
         assert_equal([p.data for p in ours], [p.data for p in theirs])
         assert_equal(optimizer.state_dict()["state"], reference.state_dict()["state"])
+
+
+def test_adam_refuses_what_does_not_fit(script):
+    """A part that lacks, or has another size, where copying would broadcast."""
+    _, agent = small_agent(script)
+    whole = copy.deepcopy(agent.optimizer.state_dict())
+    for broken in ({0: whole["state"][0]}, whole["state"] | {0: whole["state"][0] | {"exp_avg": torch.zeros(())}}):
+        with pytest.raises((KeyError, RuntimeError)):
+            agent.optimizer.load_state_dict({"state": broken})
+    agent.optimizer.load_state_dict(whole)
