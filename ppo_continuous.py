@@ -742,7 +742,7 @@ def make_env(args: Args, stack: contextlib.ExitStack, **kwargs) -> gym.Env:
     """One environment, guarded below what gymnasium.make wraps it in; `stack` closes it. Raises InputError."""
     try:
         env = gym.make(args.env_id, disable_env_checker=True, **{**json.loads(args.env_kwargs), **kwargs})
-    except Exception as error:  # whatever an environment's own constructor may raise
+    except (Exception, SystemExit) as error:  # whatever an environment's own constructor may raise
         asked = f"--env-id {args.env_id} --env-kwargs {args.env_kwargs}".replace("\n", " ")
         raise InputError(f"{asked}: {reason(error)}") from error
     stack.callback(close, env)
@@ -759,7 +759,7 @@ def close(env: gym.Env) -> None:
     """Closes an environment; what that raises is shown and stops nothing."""
     try:
         env.close()
-    except Exception:
+    except (Exception, SystemExit):
         traceback.print_exc()
         print("warning: an environment could not be closed", file=sys.stderr)
 
@@ -772,9 +772,11 @@ def try_env(args: Args, stack: contextlib.ExitStack) -> None:
         env.reset(seed=args.seed)
         action = np.zeros(prod(env.action_space.shape), np.float32)
         env.step(to_env(replace(args, clip_actions=True), env.action_space, action))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if isinstance(error, Fault) or "got an unexpected keyword argument" in str(error):
             raise InputError(f"--env-id {args.env_id}: {error}") from error
+        if isinstance(error, SystemExit):
+            raise InputError(f"--env-id {args.env_id}: its first reset or step ends with {reason(error)}") from error
         error.add_note(f"--env-id {args.env_id}: its first reset or step failed; nothing was written.")
         raise
     limit = env.spec.max_episode_steps if env.spec else None

@@ -305,12 +305,23 @@ class Parts(Toy):
 class Exits(Toy):
     """Ends the process itself at its n-th step, as one with a window does; or raises what is no Exception."""
 
-    def __init__(self, how="exit", at=20, **kwargs):
+    def __init__(self, how="exit", at=20, where="step", **kwargs):
         super().__init__(**kwargs)
-        self.how, self.at = how, at
+        self.how, self.at, self.where = how, at, where
+        if where == "constructor":
+            raise SystemExit(3)
+
+    def reset(self, **kwargs):
+        if self.where == "reset":
+            raise SystemExit(3)
+        return super().reset(**kwargs)
+
+    def close(self):
+        if self.where == "close":
+            raise SystemExit(3)
 
     def step(self, action):
-        self.at -= 1
+        self.at -= self.where == "step"
         if not self.at:
             raise SystemExit if self.how == "exit" else GeneratorExit("of its own")
         return super().step(action)

@@ -403,6 +403,18 @@ def test_environment_that_ends_the_process(m, cli, how):
     assert read_checkpoint("runs/run")["iteration"] == 2
 
 
+@pytest.mark.parametrize("where", ["constructor", "reset"])
+def test_environment_that_ends_the_process_at_once(m, cli, where):
+    status, _, err = cli(m, *FLAGS, *task("Exits", where=where))
+    assert status == 2 and len(lines(err)) == 1 and "SystemExit: 3" in err and files() == []
+
+
+def test_environment_that_ends_the_process_when_it_is_closed(m, cli):
+    """The run is finished and says so; the other environments are closed, too."""
+    status, out, err = cli(m, *FLAGS, *task("Exits", where="close"))
+    assert status == 0 and "finished" in out and "warning: an environment could not be closed" in err
+
+
 def test_every_environment_is_closed(m, cli):
     """After training and evaluation, and where a start is refused: one that holds a process would keep ours alive."""
     run = train(m, "Worker", {"num_envs": 2, "heldout_every": 1}).run
