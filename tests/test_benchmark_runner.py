@@ -327,6 +327,11 @@ def test_a_script_that_ends_early_is_no_finished_run(project):
     assert "failed, exit status 0, but ValueError: history.jsonl holds 2 of 10 iterations" in output
 
 
+def counted(path: Path) -> int:
+    """Whole lines of a run's history."""
+    return (path / "history.jsonl").read_text().count("\n") if (path / "history.jsonl").exists() else 0
+
+
 DAMAGE = ["truncated checkpoint", "no checkpoint", "no args.json", "other algorithm", "other arguments"]
 
 
@@ -336,7 +341,7 @@ def test_what_cannot_be_resumed_starts_anew(tmp_path, undisturbed, damage):
     words = ["stub", "--seeds", 1, "--variants", "ppo"]
     process = start_runner(project, *words)
     path = project / "benchmark/runs/stub/Stub-v0__ppo__1"
-    wait_for(lambda: (path / "history.jsonl").exists() and (path / "history.jsonl").stat().st_size, process)
+    wait_for(lambda: counted(path) > 1, process)  # the first iteration's checkpoint is written, too
     process.send_signal(signal.SIGINT)
     assert process.wait() == 130 and "interrupted" in call_runner(project, *words, "--status")[1]
     text = (project / "stub.py").read_text()
@@ -367,7 +372,7 @@ def test_half_a_run_of_before_there_was_a_hash_of_the_algorithm_needs_the_same_s
     words = ["stub", "--seeds", 1, "--variants", "ppo"]
     process = start_runner(project, *words)
     path = project / "benchmark/runs/stub/Stub-v0__ppo__1"
-    wait_for(lambda: (path / "history.jsonl").exists() and (path / "history.jsonl").stat().st_size, process)
+    wait_for(lambda: counted(path) > 1, process)  # the first iteration's checkpoint is written, too
     process.send_signal(signal.SIGINT)
     process.communicate()
     about = json.loads((path / "args.json").read_text())
