@@ -179,7 +179,7 @@ def seed_for(*key: int) -> int:
 
 
 def reset(args: Hyperparameters, agent: Agent, envs: list[gym.Env], iteration: int, *purpose: int) -> EnvState:
-    """Begins an episode in every environment, each with a seed of its own; `purpose`: for measurement."""
+    """Begins an episode in every environment, each with a seed of its own; `purpose` adds to it, for measurement."""
     seeds = [seed_for(args.seed, iteration, i, *purpose) for i in range(len(envs))]
     obs = np.stack([agent.obs_filter(env.reset(seed=seed)[0]) for env, seed in zip(envs, seeds)], dtype=np.float32)
     return EnvState(obs, np.zeros(len(envs)), np.zeros(len(envs), int))
@@ -460,9 +460,9 @@ def mlp(args: Hyperparameters, inputs: int, outputs: int) -> nn.Sequential:
 
 
 def numpy_forward(args: Hyperparameters, network: nn.Sequential) -> Callable[[np.ndarray], np.ndarray]:
-    """The network as a NumPy function, (B, inputs) -> (B, outputs), for few rows far faster; it sees later updates.
+    """The network as a NumPy function, (B, inputs) -> (B, outputs), faster on few rows; it sees later updates.
 
-    On one row .dot and a bias of shape (1, n) are twice as fast as @ and (n,).
+    It uses .dot and biases of shape (1, n) because on one row @ and (n,) are slower.
     """
     layers = [(m.weight.detach().numpy().T, m.bias.detach().numpy()[None]) for m in network if isinstance(m, nn.Linear)]
     *hidden, (output_weight, output_bias) = layers
@@ -479,7 +479,7 @@ def numpy_forward(args: Hyperparameters, network: nn.Sequential) -> Callable[[np
 class Adam:
     """p -= lr m / (sqrt(v) + eps), with m and v the running means of a gradient and of its square, unbiased.
 
-    Bit for bit torch.optim.Adam(fused=True), which imports for a second and takes three times as long for a step.
+    Bit for bit torch.optim.Adam(fused=True), which imports for a second and takes four times as long for a step.
     """
 
     def __init__(self, groups: list[dict], eps: float):
@@ -1161,7 +1161,8 @@ def run_iterations(run: Path, args: Args, agent: Agent, envs: list, heldout_envs
             bar.update(batch_size)
             if args.progress and bar.disable and logged - told > 60:
                 told, left = logged, (logged - started) / (done - first) * (num_iterations - done)
-                said = f"{shown}, {row['charts/SPS']:.0f} steps/s, {timedelta(seconds=round(left))} left"
+                said = ", ".join(f"{name} {value:.4g}" for name, value in shown.items())
+                said += f", {row['charts/SPS']:,.0f} steps/s, {timedelta(seconds=round(left))} left"
                 print(f"iteration {done} of {num_iterations}: {said}", file=sys.stderr)
     except KeyboardInterrupt:
         print(f"\ninterrupted; {go_on}", file=sys.stderr)

@@ -327,9 +327,19 @@ def test_a_script_that_ends_early_is_no_finished_run(project):
     assert "failed, exit status 0, but ValueError: history.jsonl holds 2 of 10 iterations" in output
 
 
-def counted(path: Path) -> int:
-    """Whole lines of a run's history."""
-    return (path / "history.jsonl").read_text().count("\n") if (path / "history.jsonl").exists() else 0
+ONE_RUN = ["stub", "--seeds", 1, "--variants", "ppo"]
+
+
+def half_a_run(tmp_path: Path) -> tuple[Path, Path]:
+    """A project and the folder of a run whose runner was interrupted after the first checkpoint."""
+    project = make_project(tmp_path, delay=0.1)
+    process = start_runner(project, *ONE_RUN)
+    path = project / "benchmark/runs/stub/Stub-v0__ppo__1"
+    history = path / "history.jsonl"  # two lines: the first iteration's checkpoint is written, too
+    wait_for(lambda: history.exists() and history.read_text().count("\n") > 1, process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 130
+    return project, path
 
 
 DAMAGE = ["truncated checkpoint", "no checkpoint", "no args.json", "other algorithm", "other arguments"]
@@ -337,13 +347,8 @@ DAMAGE = ["truncated checkpoint", "no checkpoint", "no args.json", "other algori
 
 @pytest.mark.parametrize("damage", [*DAMAGE, "other lower floor", "half a line of history"])
 def test_what_cannot_be_resumed_starts_anew(tmp_path, undisturbed, damage):
-    project = make_project(tmp_path, delay=0.1)
-    words = ["stub", "--seeds", 1, "--variants", "ppo"]
-    process = start_runner(project, *words)
-    path = project / "benchmark/runs/stub/Stub-v0__ppo__1"
-    wait_for(lambda: counted(path) > 1, process)  # the first iteration's checkpoint is written, too
-    process.send_signal(signal.SIGINT)
-    assert process.wait() == 130 and "interrupted" in call_runner(project, *words, "--status")[1]
+    project, path = half_a_run(tmp_path)
+    assert "interrupted" in call_runner(project, *ONE_RUN, "--status")[1]
     text = (project / "stub.py").read_text()
     if damage == "truncated checkpoint":
         with open(path / "checkpoint.pt", "r+b") as file:
@@ -359,7 +364,7 @@ def test_what_cannot_be_resumed_starts_anew(tmp_path, undisturbed, damage):
             file.write('{"iteration": 1')
     else:
         (path / {"no checkpoint": "checkpoint.pt", "no args.json": "args.json"}[damage]).unlink()
-    status, output = call_runner(project, *words)
+    status, output = call_runner(project, *ONE_RUN)
     assert status == 0 and ("starts anew" in output) == (damage in DAMAGE)
     first, second = (int(line[2]) for line in starts(project))
     assert first == 0 and (second == 0) == (damage in DAMAGE)
@@ -368,19 +373,13 @@ def test_what_cannot_be_resumed_starts_anew(tmp_path, undisturbed, damage):
 
 @pytest.mark.parametrize("changed", ["", "# another version\n"])
 def test_half_a_run_of_before_there_was_a_hash_of_the_algorithm_needs_the_same_script(tmp_path, changed):
-    project = make_project(tmp_path, delay=0.1)
-    words = ["stub", "--seeds", 1, "--variants", "ppo"]
-    process = start_runner(project, *words)
-    path = project / "benchmark/runs/stub/Stub-v0__ppo__1"
-    wait_for(lambda: counted(path) > 1, process)  # the first iteration's checkpoint is written, too
-    process.send_signal(signal.SIGINT)
-    process.communicate()
+    project, path = half_a_run(tmp_path)
     about = json.loads((path / "args.json").read_text())
     del about["algorithm_sha256"]
     (path / "args.json").write_text(json.dumps(about))
     with open(project / "stub.py", "a") as file:
         file.write(changed)
-    status, output = call_runner(project, *words)
+    status, output = call_runner(project, *ONE_RUN)
     assert status == 0 and ("starts anew" in output) == (starts(project)[1][2] == "0") == bool(changed)
 
 

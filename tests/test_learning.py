@@ -79,7 +79,7 @@ def play(m, policy, episodes, seed=1):
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_solves_inverted_pendulum(name, solved):
+def test_evaluation_of_what_was_learned(name, solved):
     """A new process evaluates to the same as `load_policy` in this one; the checkpoint keeps its bytes."""
     run, done = solved[name]
     assert done.returncode == 0, done.stderr

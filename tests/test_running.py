@@ -179,7 +179,7 @@ def test_a_log_file_gets_a_line_a_minute(m, cli, monkeypatch, capsys, progress, 
     assert [line.partition(":")[0] for line in said.splitlines()] == [f"iteration {numbers}" for numbers in told]
     assert not CONTROL.search(said)
     if told:
-        assert "'return': 4.0" in said and " 0 steps/s, 0:01:20 left\n" in said and said.endswith("0:00:00 left\n")
+        assert "return 4, KL " in said and " 0 steps/s, 0:01:20 left\n" in said and said.endswith("0:00:00 left\n")
 
 
 def test_speed_is_of_everything(m, cli, monkeypatch):
