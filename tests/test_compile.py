@@ -11,7 +11,6 @@ import time
 import pytest
 import torch
 from conftest import (
-    PPO,
     ROOT,
     SCRIPTS,
     assert_equal,
@@ -23,6 +22,7 @@ from conftest import (
     small_agent,
     trained,
 )
+from test_learning import FLAGS, OWN_FLAGS
 
 needs_compiler = pytest.mark.skipif(not (shutil.which("c++") or shutil.which("g++")), reason="no C++ compiler")
 slow = [pytest.mark.slow, needs_compiler]
@@ -130,11 +130,10 @@ def test_trying_the_compiler_changes_nothing(monkeypatch):
 
 @pytest.mark.slow
 @needs_compiler
-@pytest.mark.parametrize("name", PPO[:1])
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_learns(name, tmp_path):
-    """As tests/test_learning.py has it, to fewer steps: InvertedPendulum-v5 from tens of steps to hundreds."""
-    flags = ["--env-id", "InvertedPendulum-v5", "--num-steps", 1024, "--total-timesteps", 24_576, "--no-progress"]
-    flags += ["--policy-lr", 1e-3, "--value-lr", 1e-3, "--vf-clip-coef", "inf", "--compile", "--run-name", name]
+    """As tests/test_learning.py has it: InvertedPendulum-v5 from tens of steps to hundreds."""
+    flags = [*FLAGS, *OWN_FLAGS[name], "--compile", "--run-name", name]
     assert run_script(name, *flags, cwd=tmp_path).returncode == 0
     returns = [row["charts/episodic_return"] for row in read_history(tmp_path / "runs" / name)]
-    assert returns[0] < 30 and max(returns[-5:]) > 300
+    assert returns[0] < 30 and max(returns[-5:]) > 200
