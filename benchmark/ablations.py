@@ -1,6 +1,6 @@
 """Reports on what an optimization does: the 2^4 factorial of Figure 1, and all but one."""
 
-from itertools import combinations
+from itertools import combinations, product
 from math import prod
 
 import figures
@@ -8,15 +8,19 @@ import numpy as np
 import stats
 from figures import label
 from records import Record
-from suites import FACTORS
+from suites import FACTORS, InputError
 from tables import SCORES, Cells, corrected, mean_score, p_text, sample, table
+
+SETTINGS = {"".join(levels) for levels in product(*FACTORS.values())}  # v0r0i0a0 to v1r1i1a1
 
 
 def best_rates(rows: dict[str, list[Record]], score: str) -> dict[str, tuple[str, int, np.ndarray]]:
     """Setting -> the learning rate with the best mean, of how many that have runs, and its agents' scores."""
     settings = {}
     for variant, agents in rows.items():
-        setting, rate = variant.split("_")
+        setting, _, rate = variant.partition("_")
+        if setting not in SETTINGS or not rate:
+            raise InputError(f"suites.py: a factorial suite's variants are named like v1r0i0a1_8e-5, not {variant}")
         values = sample(agents, score)
         if len(values):
             settings.setdefault(setting, {})[rate] = values

@@ -7,7 +7,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pandas as pd
-from stats import RETURN, Estimate, band
+from stats import ENOUGH, RETURN, Estimate, band
 from suites import LABELS
 
 matplotlib.use("Agg")
@@ -21,11 +21,13 @@ STYLE = {
     "trpo_plus": ("#D55E00", ":"),
     "ppo_noclip": ("#CC79A7", (0, (5, 1, 1, 1, 1, 1))),
 }
-OTHERS = ("#56B4E9", (0, (3, 1))), ("#8C564B", "-"), ("#7F7F7F", "--"), ("#BCBD22", "-."), ("#4B0082", ":")
+OTHERS = "#56B4E9", "#8C564B", "#7F7F7F", "#BCBD22", "#4B0082"
 plt.rcParams.update({"font.size": 10, "axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False})
 plt.rcParams.update({"axes.spines.right": False, "figure.dpi": 150, "legend.frameon": False})
 plt.rcParams.update({"figure.constrained_layout.use": True, "svg.hashsalt": "benchmark", "svg.fonttype": "none"})
 WINDOW = 10  # iterations of the moving average
+BANDS = f"means over agents, moving average of {WINDOW} iterations; bands: 95% interval of the mean, \
+lowest to highest below {ENOUGH} agents"
 Tasks = dict[str, dict[str, list[pd.DataFrame]]]  # environment -> variant -> histories
 
 
@@ -41,8 +43,8 @@ def save(figure, path: Path) -> None:
 
 def styles(variants) -> dict[str, tuple]:
     """Variant -> colour and line style: the paper's variants their own, the others what is left."""
-    left = cycle(OTHERS)
-    return {variant: STYLE.get(variant) or next(left) for variant in variants}
+    colors, lines = cycle(OTHERS), cycle(((0, (3, 1)), "-", "--", "-.", ":", (0, (1, 2, 4, 2))))  # 30 together
+    return {variant: STYLE.get(variant) or (next(colors), next(lines)) for variant in variants}
 
 
 def curves(histories: list[pd.DataFrame], name: str, median: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -107,7 +109,8 @@ def legend_below(figure, panels) -> None:
         entries |= {name: line for line, name in zip(*axes.get_legend_handles_labels())}
     names = sorted(entries, key="authors' code".__eq__)  # last
     lines = [entries[name] for name in names]
-    figure.legend(lines, names, loc="outside lower center", ncols=min(6, len(names)), handlelength=3)
+    columns = max(1, min(6, len(names), int(figure.get_figwidth() / 1.6)))
+    figure.legend(lines, names, loc="outside lower center", ncols=columns, handlelength=3)
 
 
 def learning_curves(path: Path, tasks: Tasks) -> None:
@@ -120,6 +123,7 @@ def learning_curves(path: Path, tasks: Tasks) -> None:
         axes.set_title(f"{env_id} ({numbers(variants)})", fontsize=11)
         axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
     panels[0][0].set_ylabel("mean return")
+    figure.suptitle(BANDS, fontsize=8)
     legend_below(figure, panels[0])
     save(figure, path)
 
@@ -166,7 +170,7 @@ def trust_region(path: Path, env_id: str, variants: dict[str, list[pd.DataFrame]
             kl.axhline(bound, color="black", linewidth=1)
             said = {"transform": kl.get_yaxis_transform(), "va": "bottom", "fontsize": 8}
             kl.text(0.02, bound, "TRPO's bound", **said)
-        kl.set(title=where, ylabel="mean KL")
+        kl.set(title=where, ylabel="mean KL (nats)")
     reward, ratio, kl = panels[0]
     ratio.set_ylim(bottom=0.75)  # after all is drawn: both rows share their scales, and one that is set stays
     kl.set_ylim(bottom=0)
@@ -229,7 +233,7 @@ def effects(path: Path, title: str, rows: dict[str, dict[str, Estimate]]) -> Non
                 axes.plot(panel[line].value, y, "o", color="#0072B2")
                 axes.plot([panel[line].low, panel[line].high], [y, y], color="#0072B2", linewidth=2)
         axes.axvline(0, color="black", linewidth=1)
-        axes.set(title=name, xlabel="difference in return", ylim=(len(lines) - 0.5, -0.5))
+        axes.set(title=name, xlabel=f"difference in {'%' if '%' in name else 'return'}", ylim=(len(lines) - 0.5, -0.5))
     panels[0][0].set_yticks(range(len(lines)), lines)
     figure.suptitle(title)
     save(figure, path)

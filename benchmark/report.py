@@ -132,9 +132,11 @@ LEGEND = f"""
 *Best iteration* is the maximum over iterations of the mean return of the episodes that ended in one, *last five* the \
 mean over the last five; an iteration in which no episode ended has no return and is left out. Intervals are 95%: \
 Student's of a mean, Welch's of a difference (both take the agents' scores as normal), the percentile bootstrap over \
-agents (10,000 resamples) of interquartile means, probabilities, AAI and ACLI. Those, of fewer than {ENOUGH} agents a \
+agents (10,000 resamples) of interquartile means, probabilities and ACLI - AAI. Those, of fewer than {ENOUGH} agents a \
 cell, stand without an interval or not at all: the bootstrap's would be too narrow (of 3 agents the lowest and the \
-highest). AAI and ACLI are sizes, which chance alone makes greater than 0. A range in round brackets is from the \
+highest). A difference of 1.4 times half its interval would be seen (p < 0.05, not corrected) in four of five such \
+benchmarks. AAI and ACLI are sizes, which chance alone makes greater than 0: so great, if no two variants differed, as \
+stands beside them. A range in round brackets is from the \
 lowest to the highest agent. p values are corrected by Holm's method for all differences of the report.
 
 In the figures, returns and what is measured on the training batch are moving averages of {WINDOW} iterations (the \

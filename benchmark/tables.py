@@ -68,6 +68,8 @@ def is_papers(env_id: str, variant: str, agents: list[Record]) -> bool:
     """Whether these agents were trained as the paper's were: only then its numbers have a place beside theirs."""
     flags = records.plain(PAPER_ROWS.get(env_id, {}).get(variant, {}))
     names = set(flags) - {"script", "heldout_every", "checkpoint_every", "compile"}  # none of these changes training
+    if any(agent.about["script"] != flags.get("script") for agent in agents):
+        return False
     return bool(flags) and all(agent.about["args"].get(name) == flags[name] for agent in agents for name in names)
 
 
