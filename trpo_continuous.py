@@ -29,8 +29,8 @@ nine code-level optimizations only [6] and [8] stand here, as in the authors' co
     [6] observation normalization      --no-norm-obs                 turns it off
     [8] hyperbolic tangent             --activation relu             replaces it
 
-This file has two floors. Down to the line RUNNING IT stands the algorithm, from the whole (`learn`) to its parts; below
-it the command line, checkpoints, logs and evaluation, letter for letter the same in all four scripts.
+This file has two floors. Above the line RUNNING IT: the algorithm, from the whole (`learn`) to its parts.
+Below it: command line, checkpoints, logs and evaluation, letter for letter the same in all four scripts.
 "As released" means: as in the authors' own code, github.com/MadryLab/implementation-matters.
 """
 
@@ -54,7 +54,7 @@ import numpy as np
 import torch
 from torch import nn
 
-# what an argument may be; looked at when a run starts
+# types with the interval they allow; a run looks at it when it starts, `learn` by hand does not
 Count = Annotated[int, "[1, inf)"]
 Fraction = Annotated[float, "[0, 1]"]
 Positive = Annotated[float, "(0, inf)"]
@@ -63,7 +63,7 @@ Bound = Annotated[float, "(0, inf]"]  # inf: off
 
 @dataclass
 class Algorithm:
-    """the algorithm"""
+    """the algorithm; its rate and its KL bound are the paper's on Hopper"""
 
     seed: Annotated[int, "[0, 4294967295]"] = 1  # seeds networks, noise, minibatches, resets, random, numpy.random
     total_timesteps: Count = 1_000_000  # environment steps, all environments together; rounded down to whole iterations
@@ -74,7 +74,7 @@ class Algorithm:
     gamma: Fraction = 0.99  # discount factor; usual: 0.99 to 0.999
     gae_lambda: Fraction = 0.95  # lambda of generalized advantage estimation; usual: 0.85 to 0.97
     max_kl: Positive = 0.13  # bound on mean KL(pi_old || pi) of a step, delta; usual: 0.01 to 0.13
-    fisher_fraction: Annotated[float, "(0, 1]"] = 0.1  # part of the batch, drawn at random, for Fisher-vector products
+    fisher_fraction: Annotated[float, "(0, 1]"] = 0.1  # fraction of the batch for Fisher-vector products, random
     cg_steps: Count = 10  # steps of conjugate gradient
     cg_damping: Annotated[float, "[0, inf)"] = 0.1  # multiple of the identity added to the Fisher matrix
     max_backtracks: Count = 10  # step lengths tried by the line search, each half of the one before
@@ -96,7 +96,7 @@ class Details:
 
     norm_adv: bool = True  # normalize the advantages of each batch
     adam_eps: Positive = 1e-5  # Adam's epsilon
-    reset_each_iteration: bool = True  # with new episodes, as released; off: they go on, and a resume is not exact
+    reset_each_iteration: bool = True  # begin new episodes, as released; off: they go on, and a resume is not exact
     bootstrap_truncated: bool = False  # at a time limit bootstrap with V(final observation); off: it counts as an end
     clip_actions: bool = False  # clip what the environment gets; log-probabilities are of the unclipped action
     compile: bool = False  # torch.compile for the gradients: needs a C++ compiler and some seconds, then saves time
@@ -104,7 +104,7 @@ class Details:
 
 @dataclass
 class Hyperparameters(Details, Optimizations, Algorithm):
-    """All that the algorithm depends on."""
+    """All that the algorithm depends on; bases last to first, which is how a dataclass orders its fields."""
 
     @property
     def batch_size(self) -> int:
@@ -149,8 +149,9 @@ class Iteration(NamedTuple):
 def learn(args: Hyperparameters, agent: Agent, envs: list[gym.Env], first: int = 0) -> Iterator[Iteration]:
     """The whole algorithm, from iteration `first` (0 is a new run) to the last; yields after each.
 
-    By hand:
+    By hand, where nothing is checked (num_minibatches must divide the batch, total_timesteps hold at least one):
 
+        args = Hyperparameters(total_timesteps=20_480)
         torch.manual_seed(args.seed)
         envs = [gym.make("Hopper-v5") for _ in range(args.num_envs)]
         for it in learn(args, Agent(args, envs[0].observation_space, envs[0].action_space), envs):
@@ -179,7 +180,7 @@ def seed_for(*key: int) -> int:
 
 
 def reset(args: Hyperparameters, agent: Agent, envs: list[gym.Env], iteration: int, *purpose: int) -> EnvState:
-    """Begins an episode in every environment, each with a seed of its own; `purpose` adds to it, for measurement."""
+    """Begins an episode in every environment, seeded by (seed, iteration, index) and, for measurement, `purpose`."""
     seeds = [seed_for(args.seed, iteration, i, *purpose) for i in range(len(envs))]
     obs = np.stack([agent.obs_filter(env.reset(seed=seed)[0]) for env, seed in zip(envs, seeds)], dtype=np.float32)
     return EnvState(obs, np.zeros(len(envs)), np.zeros(len(envs), int))
@@ -198,7 +199,7 @@ class Rollout(NamedTuple):
 
 
 def rollout(args: Hyperparameters, agent: Agent, envs: list[gym.Env], state: EnvState, generator=None) -> Rollout:
-    """Acts for num_steps steps in every environment, from `state` on; a `generator` of its own is for measurement."""
+    """Acts for num_steps steps in every environment, from `state` on; `generator` draws the noise (None: torch's)."""
     action_space, shape = envs[0].action_space, (args.num_steps, len(envs))
     policy_mean, std = numpy_forward(args, agent.policy.mean_net), agent.policy.log_std.detach().exp()
     noise = (torch.randn(*shape, len(std), generator=generator) * std).numpy()  # of the whole rollout at once
@@ -251,7 +252,7 @@ def make_batch(args: Hyperparameters, agent: Agent, data: Rollout) -> Batch:
 
 
 def gae(args: Hyperparameters, rewards, values, next_values, terminal, done) -> np.ndarray:
-    """Generalized advantage estimation over arrays (T, ...): A_t = delta_t + gamma lambda A_{t+1}.
+    """Generalized advantage estimation over float32 and bool arrays (T, N): A_t = delta_t + gamma lambda A_{t+1}.
 
     delta_t = r_t + gamma V(s_{t+1}) - V(s_t), with V(s_{t+1}) = 0 where `terminal`. A_{t+1} = 0 where `done`, and after
     the rollout's last step, which is bootstrapped with V(s_T).
@@ -294,10 +295,12 @@ def value_loss(values: torch.Tensor, batch: Batch) -> torch.Tensor:
 
 
 def trpo_step(args: Hyperparameters, agent: Agent, batch: Batch) -> dict[str, float]:
-    """Maximizes the surrogate L subject to mean KL(pi_old || pi) <= delta, to second order, and checks the result.
+    """One natural-gradient step: maximizes L to first order subject to mean KL(pi_old || pi) <= delta to second order.
 
-    With g the gradient of L and F the Fisher matrix (of part of the batch, and damped), x = F^-1 g is the direction and
-    sqrt(2 delta / (x' F x)) x the step that reaches the bound. Where there is none the policy stays; a line says why.
+    g is the gradient of L, F the Fisher matrix (of part of the batch, and damped), x = F^-1 g by conjugate gradient.
+    The whole step, sqrt(2 delta / (x' F x)) x, reaches the bound; the line search shortens it. Without a step the
+    policy stays, and a line on stderr says why. Returns what is logged: policy_loss is -L after the step, step_fraction
+    the part of it that was taken (0: none), cg_residual |g - F x| / |g|.
     """
     if args.norm_adv:
         batch = batch._replace(advantages=normalize(batch.advantages))
@@ -336,9 +339,10 @@ def surrogate(pi: Gaussian, batch: Batch) -> torch.Tensor:
 
 
 def fisher_vector_product(args: Hyperparameters, policy: Policy, obs: torch.Tensor) -> Callable:
-    """The function v -> (F + damping I) v, without F: the Hessian of mean KL(pi_old || pi) at pi = pi_old, (P, P).
+    """The function v -> (F + damping I) v, (P,) -> (P,), P the number of the policy's parameters.
 
-    F v is the gradient of (gradient of KL)' v: a second backward pass, through the first, which all v share.
+    F, which is never formed, is the Hessian of mean KL(pi_old || pi) at pi = pi_old. F v is the gradient of (gradient
+    of KL)' v: a second backward pass, through the first, which all v share.
     """
     parameters, pi = list(policy.parameters()), policy(obs)
     mean_kl = Gaussian(pi.mean.detach(), pi.log_std.detach()).kl(pi).mean()
@@ -413,11 +417,11 @@ def compiled(function: Callable) -> Callable:
 class Gaussian(NamedTuple):
     """N(mean, diag(std^2))."""
 
-    mean: torch.Tensor  # (B, action_dim)
+    mean: torch.Tensor  # (..., action_dim)
     log_std: torch.Tensor  # (action_dim,)
 
     def log_prob(self, actions: torch.Tensor) -> torch.Tensor:
-        """-sum_j (z_j^2 / 2 + log std_j + log(2 pi) / 2), z = (a - mean) / std: (B, action_dim) -> (B,)."""
+        """-sum_j (z_j^2 / 2 + log std_j + log(2 pi) / 2), z = (a - mean) / std: (..., action_dim) -> (...)."""
         z = (actions - self.mean) / self.log_std.exp()
         return -(0.5 * z * z + self.log_std + 0.5 * log(2 * np.pi)).sum(-1)
 
@@ -426,7 +430,7 @@ class Gaussian(NamedTuple):
         return (self.log_std + 0.5 + 0.5 * log(2 * np.pi)).sum()
 
     def kl(self, other: Gaussian) -> torch.Tensor:
-        """KL(self || other) in nats: (B,)."""
+        """KL(self || other) in nats: (...)."""
         distance = ((self.mean - other.mean) ** 2 + (2 * self.log_std).exp()) / (2 * other.log_std).exp()
         return (other.log_std - self.log_std + 0.5 * distance - 0.5).sum(-1)
 
@@ -440,7 +444,7 @@ class Policy(nn.Module):
         self.log_std = nn.Parameter(torch.zeros(action_dim))
 
     def forward(self, obs: torch.Tensor) -> Gaussian:
-        """(B, obs_dim) -> the distribution of actions; safe to keep: log_std is a copy, which no update reaches."""
+        """(..., obs_dim) -> the distribution of actions; safe to keep: log_std is a copy, which no update reaches."""
         return Gaussian(self.mean_net(obs), self.log_std.clone())
 
 
@@ -477,7 +481,7 @@ def numpy_forward(args: Hyperparameters, network: nn.Sequential) -> Callable[[np
 
 
 class Adam:
-    """p -= lr m / (sqrt(v) + eps), with m and v the running means of a gradient and of its square, unbiased.
+    """p -= lr m / (sqrt(v) + eps); m, v: moving averages (betas 0.9, 0.999) of g and g^2, their bias corrected.
 
     Bit for bit torch.optim.Adam(fused=True), which imports for a second and takes four times as long for a step.
     """
@@ -492,7 +496,7 @@ class Adam:
     def step(self, grads: list[list[torch.Tensor]]) -> None:
         """One step; `grads`: for each group a gradient for each of its parameters."""
         self.count += 1
-        off = {"weight_decay": 0.0, "amsgrad": False, "maximize": False}  # and [] instead of amsgrad's tensors
+        off = {"weight_decay": 0.0, "amsgrad": False, "maximize": False}  # [] below: no amsgrad tensors
         for group, g in zip(self.param_groups, grads):
             rates = {"lr": group["lr"], "beta1": 0.9, "beta2": 0.999, "eps": self.eps}
             torch._fused_adam_(group["params"], g, group["m"], group["v"], [], [self.count] * len(g), **rates, **off)
@@ -504,9 +508,10 @@ class Adam:
 
     def load_state_dict(self, state: dict) -> None:
         saved, own = state["state"], self.state_dict()["state"]
-        for i in own if saved else ():  # torch.optim.Adam has none before its first step
-            for name, tensor in own[i].items():
-                tensor.copy_(saved[i][name].view_as(tensor))
+        if saved:  # torch.optim.Adam has none before its first step
+            for i in own:
+                for name, tensor in own[i].items():
+                    tensor.copy_(saved[i][name].view_as(tensor))
 
 
 class RunningStatistics:
@@ -541,6 +546,7 @@ class ObservationFilter(RunningStatistics):
         self.args, self.space, self.frozen = args, space, False
 
     def __call__(self, obs) -> np.ndarray:
+        """An observation of the space -> (obs_dim,), float64."""
         obs = gym.spaces.flatten(self.space, obs).astype(np.float64, copy=False)
         if self.args.norm_obs:  # [6] observation normalization
             if not self.frozen:
@@ -580,6 +586,7 @@ import tyro
 from threadpoolctl import threadpool_limits
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
+from tqdm.contrib import DummyTqdmFile
 
 SCRIPT = Path(__file__).stem
 
@@ -603,7 +610,7 @@ class Evaluation:
     """playing with a trained policy; --seed and --env-kwargs go with it, too"""
 
     evaluate: str | None = None  # a run's folder: play episodes with its policy, statistics frozen
-    episodes: Count | None = None  # how many; None: 10
+    episodes: Count | None = None  # episodes to play; None: 10
     stochastic: bool = False  # sample actions instead of taking the mean
     video: bool = False  # write an mp4 of the first episode into the run's folder
     max_episode_steps: Count | None = None  # end an episode that is as long as this; None: never
@@ -625,6 +632,14 @@ class Fault(RuntimeError):
 def reason(error: BaseException) -> str:
     """An exception in one line: its name and the first line of its message that is not empty."""
     return ": ".join([type(error).__name__, *[line.strip() for line in str(error).splitlines() if line.strip()][:1]])
+
+
+def say(line: str) -> None:
+    """Prints a line; that nobody reads it (`| head -1`) ends nothing."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def flag(name: str) -> str:
@@ -666,11 +681,12 @@ def plain(args: Args) -> Args:
     for name, hint in typing.get_type_hints(Args, include_extras=True).items():
         values[name] = value = getattr(args, name)
         try:
-            if (type(value), value) != (type(getattr(default, name)), getattr(default, name)):  # else of any kind
+            if (type(value), value) != (type(getattr(default, name)), getattr(default, name)):  # a default is right
                 values[name] = convert(value, hint)
         except (AttributeError, TypeError, ValueError, OverflowError, RuntimeError) as error:
             takes = re.sub(r"\bstr\b", "a word", re.sub(r"typing\.|<class '(\w+)'>", r"\1", str(hint)))
             takes = re.sub(r"Annotated\[(\w+), '(.*?)'\]", r"\1 in \2", takes)
+            takes = re.sub(r"^Optional\[(.*)\]$", r"\1", re.sub(r"^tuple\[(.*), \.\.\.\]$", r"one or more \1", takes))
             raise InputError(f"{flag(name)} takes {takes}, not {value!r}".replace("\n", " ")) from error
     return Args(**values)
 
@@ -714,7 +730,7 @@ def check_obs(space: gym.Space, obs) -> None:
         raise Fault("observation is not finite")
 
 
-def count(answer) -> str:
+def described(answer) -> str:
     return f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
 
 
@@ -724,7 +740,7 @@ class Guarded(gym.Wrapper):
     def reset(self, **kwargs):
         answer = self.env.reset(**kwargs)
         if not isinstance(answer, tuple) or len(answer) != 2:
-            raise Fault(f"reset must return (observation, info), not {count(answer)}")
+            raise Fault(f"reset must return (observation, info), not {described(answer)}")
         check_obs(self.observation_space, answer[0])
         return answer
 
@@ -736,7 +752,7 @@ class Guarded(gym.Wrapper):
                 error.add_note("The action lay outside the action space, as released; --clip-actions keeps it inside.")
             raise
         if not isinstance(answer, tuple) or len(answer) != 5:
-            raise Fault(f"step must return (observation, reward, terminated, truncated, info), not {count(answer)}")
+            raise Fault(f"step must return (observation, reward, terminated, truncated, info), not {described(answer)}")
         obs, reward, terminated, truncated, info = answer
         check_obs(self.observation_space, obs)
         if not (isinstance(reward, float) and type(terminated) is type(truncated) is bool):  # as nearly always
@@ -904,7 +920,9 @@ def load_checkpoint(run: str | Path) -> tuple[dict, Args]:
         checkpoint = torch.load(path, weights_only=True)
         script, saved, *_ = (checkpoint[key] for key in ("script", "args", "iteration", "agent", "torch_rng"))
         unknown = ", ".join(flag(name) for name in saved.keys() - asdict(Args()).keys())
-    except Exception as error:  # missing, truncated, or another file: torch.load raises many kinds
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InputError(f"--resume, --evaluate: {run} is not a run's folder, it has no checkpoint.pt") from error
+    except Exception as error:  # truncated, or another file: torch.load raises many kinds
         raise InputError(f"--resume, --evaluate: cannot read {path} as a checkpoint ({reason(error)})") from error
     if script != SCRIPT:
         raise InputError(f"{path} was written by {script}.py; this is {SCRIPT}.py")
@@ -996,9 +1014,9 @@ def evaluate(
                 told = time.monotonic()
                 print(f"episode {len(returns) + 1}: {steps:,} steps; --max-episode-steps can end it", file=sys.stderr)
     for path in Path(run).glob(f"{env.name_prefix}-*.mp4") if asked.video else ():
-        print(f"film: {path}")
+        say(f"video: {path}")
     spread = f"standard deviation {np.std(returns):.1f}, {len(returns)} episodes"
-    print(f"{run}: mean return {np.mean(returns):.1f}, {spread}")
+    say(f"{run}: mean return {np.mean(returns):.1f}, {spread}")
     return returns
 
 
@@ -1078,8 +1096,8 @@ def finish(run: Path) -> Result:
     history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
     returns = [row["charts/episodic_return"] for row in history if "charts/episodic_return" in row][-5:]
     final = float(np.mean(returns)) if returns else math.nan
-    said = f"return {final:.1f} (mean of the last 5 iterations)" if returns else "no episode ended"
-    print(f"{run}: finished, {history[-1]['global_step']:,} steps ({len(history)} iterations); {said}")
+    said = f"return {final:.1f} (mean of the last {len(returns)} iterations)" if returns else "no episode ended"
+    say(f"{run}: finished, {history[-1]['global_step']:,} steps ({len(history)} iterations); {said}")
     return Result(run, history, final)
 
 
@@ -1101,6 +1119,9 @@ def train(args: Args, unasked: Args | None = None) -> Result:
             run, args, checkpoint = resume_run(args, unasked or Args(), stack)
             done = checkpoint["iteration"]
             if done == args.num_iterations:
+                if args.total_timesteps > checkpoint["args"]["total_timesteps"]:
+                    more = f"--total-timesteps {args.total_timesteps} adds no whole iteration"
+                    print(f"note: {more} of {args.batch_size} steps", file=sys.stderr)
                 return finish(run)
         with contextlib.ExitStack() as trial:
             try_env(args, trial)
@@ -1120,7 +1141,7 @@ def train(args: Args, unasked: Args | None = None) -> Result:
                     write_args(run, args)
         else:
             run, args = start_run(args, agent, stack)
-        print(f"{run}: training; to watch: tensorboard --logdir {shlex.quote(str(run))}", flush=True)
+        say(f"{run}: training; to watch: tensorboard --logdir {shlex.quote(str(run))}")
         return run_iterations(run, args, agent, envs, heldout_envs, done)
 
 
@@ -1139,31 +1160,33 @@ def run_iterations(run: Path, args: Args, agent: Agent, envs: list, heldout_envs
     bar, done = tqdm(**sizes, disable=None if args.progress and sys.stderr else True), first
     started = logged = told = time.perf_counter()
     old_policy = copy.deepcopy(agent.policy)
+    above = sys.stderr if bar.disable else DummyTqdmFile(sys.stderr)  # what is said meanwhile stands above the bar
     try:
-        for it in learn(args, agent, envs, first):
-            row = scalars(args, agent, old_policy, it, heldout_envs)
-            now = time.perf_counter()
-            row["charts/SPS"] = batch_size / (now - logged)  # of everything: held-out rollout, log, last checkpoint
-            logged = now
-            with own_files(run, Fault):
-                for name, value in row.items():
-                    writer.add_scalar(name, value, it.number * batch_size)
-                line = {"iteration": it.number, "global_step": it.number * batch_size, **row}
-                history.write(json.dumps(line) + "\n")
-                if it.number % args.checkpoint_every == 0 or it.number == num_iterations:
-                    writer.flush()  # first: what the checkpoint counts is in the event file and the history, too
-                    history.flush()
-                    os.fsync(history.fileno())
-                    save_checkpoint(run, args, agent, it.number)
-            done, old_policy = it.number, copy.deepcopy(agent.policy)
-            shown = {"return": row.get("charts/episodic_return", math.nan), "KL": row["trust_region/mean_kl"]}
-            bar.set_postfix(shown, refresh=False)
-            bar.update(batch_size)
-            if args.progress and bar.disable and logged - told > 60:
-                told, left = logged, (logged - started) / (done - first) * (num_iterations - done)
-                said = ", ".join(f"{name} {value:.4g}" for name, value in shown.items())
-                said += f", {row['charts/SPS']:,.0f} steps/s, {timedelta(seconds=round(left))} left"
-                print(f"iteration {done} of {num_iterations}: {said}", file=sys.stderr)
+        with contextlib.redirect_stderr(above):
+            for it in learn(args, agent, envs, first):
+                row = scalars(args, agent, old_policy, it, heldout_envs)
+                now = time.perf_counter()
+                row["charts/SPS"] = batch_size / (now - logged)  # of everything: held-out rollout, log, last checkpoint
+                logged = now
+                with own_files(run, Fault):
+                    for name, value in row.items():
+                        writer.add_scalar(name, value, it.number * batch_size)
+                    line = {"iteration": it.number, "global_step": it.number * batch_size, **row}
+                    history.write(json.dumps(line) + "\n")
+                    if it.number % args.checkpoint_every == 0 or it.number == num_iterations:
+                        writer.flush()  # first: what the checkpoint counts is in the event file and the history, too
+                        history.flush()
+                        os.fsync(history.fileno())
+                        save_checkpoint(run, args, agent, it.number)
+                done, old_policy = it.number, copy.deepcopy(agent.policy)
+                shown = {"return": row.get("charts/episodic_return", math.nan), "KL": row["trust_region/mean_kl"]}
+                bar.set_postfix(shown, refresh=False)
+                bar.update(batch_size)
+                if args.progress and bar.disable and logged - told > 60:
+                    told, left = logged, (logged - started) / (done - first) * (num_iterations - done)
+                    said = ", ".join(f"{name} {value:.4g}" for name, value in shown.items())
+                    said += f", {row['charts/SPS']:,.0f} steps/s, {timedelta(seconds=round(left))} left"
+                    print(f"iteration {done} of {num_iterations}: {said}", file=sys.stderr)
     except KeyboardInterrupt:
         print(f"\ninterrupted; {go_on}", file=sys.stderr)
         raise
@@ -1206,9 +1229,10 @@ def main() -> None:
         if args.evaluate is not None:
             args = plain(args)
             own = {option.name: getattr(args, option.name) for option in fields(Evaluation)}
-            for name, value in asdict(args).items():
-                if name not in ("seed", "env_kwargs", *own) and value != getattr(Args(), name):
-                    raise InputError(f"{flag(name)} does not go with --evaluate")
+            _, saved = load_checkpoint(args.evaluate)
+            for name, value in asdict(command_line(replace(saved, **own))).items():  # what differs was asked for
+                if name not in ("seed", "env_kwargs", *own) and value != getattr(saved, name):
+                    raise InputError(f"{flag(name)} does not go with --evaluate; the run has {getattr(saved, name)}")
             evaluate(own.pop("evaluate"), seed=args.seed, env_kwargs=args.env_kwargs, **own)
         elif args.resume:  # with the run's own arguments as defaults, what differs was asked for
             _, saved = load_checkpoint(args.resume)

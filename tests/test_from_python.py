@@ -131,7 +131,7 @@ def test_evaluate_takes_the_same_kinds(name, cli):
         with pytest.raises(m.InputError, match=f"--{next(iter(wrong)).replace('_', '-')} takes"):
             m.evaluate(run, **wrong)
     for nothing in ("", "nowhere"):
-        with pytest.raises(m.InputError, match="cannot read|--evaluate takes a word"):
+        with pytest.raises(m.InputError, match="is not a run's folder|--evaluate takes a word"):
             m.evaluate(nothing)
 
 

@@ -291,7 +291,7 @@ def test_video(tiny):
     told, printed = evaluate("ppo_m", tiny, "--episodes", 2, "--video", MUJOCO_GL=backend).splitlines()
     assert f"{printed}\n" == evaluate("ppo_m", tiny, "--episodes", 2)  # filming changes nothing
     (video,) = tiny.glob("*.mp4")  # of the first episode alone
-    assert told == f"film: {video}"
+    assert told == f"video: {video}"
     evaluate(
         "ppo_m", tiny, "--episodes", 1, "--video", "--env-kwargs", '{"width": 64, "height": 64}', MUJOCO_GL=backend
     )

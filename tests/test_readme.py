@@ -32,7 +32,7 @@ def test_the_hunk_on_the_first_screen_is_the_diffs():
     assert [line for line in block[2].splitlines() if f"\n{line}\n" not in whole] == []
 
 
-SIZES = re.findall(r"^diff (\w+\.py) (\w+\.py) .*?(\d+) marked lines$", README, re.M)
+SIZES = re.findall(r"^diff (\w+\.py) (\w+\.py) .*?(\d+) changed lines$", README, re.M)
 
 
 def test_the_three_diffs_are_there():

@@ -90,17 +90,19 @@ def test_empty_word(script, cli, word):
 
 
 TRAINING = [("--num-steps", 16), ("--policy-lr", 1e-3), ("--env-id", "Pendulum-v1"), ("--resume", "runs/run")]
-TRAINING += [("--run-name", "x"), ("--no-norm-obs",), ("--no-progress",), ("--clip-actions",), ("--heldout-every", 1)]
+TRAINING += [("--run-name", "x"), ("--no-norm-obs",), ("--progress",), ("--clip-actions",), ("--heldout-every", 1)]
 
 
 def test_settings_of_training_with_evaluation(m, cli):
+    """Refused where they are not the run's own, however they compare with the script's defaults."""
     train(m)
     before = files()
-    for flag, *value in TRAINING:
+    for flag, *value in [*TRAINING, ("--env-id", "Hopper-v5")]:
         status, out, err = cli(m, "--evaluate", "runs/run", flag, *value)
-        named = flag.replace("--no-", "--")
-        assert (status, out) == (2, "") and err == f"ppo_continuous.py: error: {named} does not go with --evaluate\n"
+        named = f"error: {flag.replace('--no-', '--')} does not go with --evaluate; the run has "
+        assert (status, out, err.count("\n")) == (2, "", 1) and err.startswith(f"ppo_continuous.py: {named}")
     assert files() == before
+    assert cli(m, "--evaluate", "runs/run", "--env-id", "envs:Toy-v0", "--num-steps", 8)[0] == 0
 
 
 @pytest.mark.parametrize("flag", ["--episodes 5", "--stochastic", "--video", "--max-episode-steps 9"])
@@ -277,7 +279,7 @@ def test_each_film_is_named_and_stays(m, cli):
     for _ in range(2):
         status, out, err = cli(m, "--evaluate", "runs/run", "--video", "--episodes", 2)
         assert status == 0, err
-        told += re.findall(r"^film: (.*)$", out, re.M)
+        told += re.findall(r"^video: (.*)$", out, re.M)
     assert told == ["runs/run/video-1-episode-0.mp4", "runs/run/video-2-episode-0.mp4"]
     assert sorted(map(str, Path("runs/run").glob("*.mp4"))) == told
     assert all(Path(path).read_bytes()[4:8] == b"ftyp" for path in told)
