@@ -572,7 +572,7 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 from tqdm.contrib import DummyTqdmFile
 
-SCRIPT = Path(__file__).stem
+SCRIPT, SOURCE = Path(__file__).stem, Path(__file__).read_bytes()  # now: the file may change while a notebook runs
 
 
 @dataclass
@@ -648,7 +648,7 @@ def convert(value, hint):
     elif hint is str:
         is_dict = isinstance(value, dict)  # of NumPy's or PyTorch's numbers, too
         value = str.__str__(json.dumps(value, default=lambda x: x.tolist()) if is_dict else os.fspath(value))
-        fits = value != ""
+        fits = value.encode() != b""  # raises ValueError at bytes that are no text
     elif hint is bool:
         value, fits = bool(value), isinstance(value, bool | np.bool_)
     else:  # a number, of NumPy or PyTorch, too; "inf" as args.json has it
@@ -662,6 +662,8 @@ def convert(value, hint):
 def plain(args: Args) -> Args:
     """The arguments as plain Python values, whatever kind of number or path they were. Raises InputError."""
     values, default = {}, Args()
+    if {f.name for f in fields(args)} != {f.name for f in fields(Args)}:
+        raise InputError(f"arguments must be {SCRIPT}.Args, not {type(args).__module__}.{type(args).__name__}")
     for name, hint in typing.get_type_hints(Args, include_extras=True).items():
         values[name] = value = getattr(args, name)
         try:
@@ -712,6 +714,12 @@ def check_obs(space: gym.Space, obs) -> None:
         raise Fault(f"an observation has the shape {numbers.shape}, its space {expected}")
     if not np.isfinite(numbers).all():
         raise Fault("observation is not finite")
+    if is_box and space.dtype.kind in "biu" and (numbers.astype(space.dtype) != numbers).any():  # else truncated
+        raise Fault(f"an observation has values that its space's {space.dtype} does not hold")
+    if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
+        index, size = np.asarray(obs) - space.start, getattr(space, "n", None) or space.nvec
+        if ((index < 0) | (index >= size)).any():  # else counted from the end, or among the next one's
+            raise Fault(f"an observation is not one of {space}: {obs}")
 
 
 def described(answer) -> str:
@@ -722,7 +730,10 @@ class Guarded(gym.Wrapper):
     """Holds an environment to Gymnasium's interface. Raises Fault where it breaks it; its own exceptions pass."""
 
     def reset(self, **kwargs):
-        answer = self.env.reset(**kwargs)
+        try:
+            answer = self.env.reset(**kwargs)
+        except SystemExit as error:
+            raise Fault(f"reset ended with {reason(error)}") from error
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise Fault(f"reset must return (observation, info), not {described(answer)}")
         check_obs(self.observation_space, answer[0])
@@ -735,6 +746,8 @@ class Guarded(gym.Wrapper):
             if not self.action_space.contains(action):
                 error.add_note("The action lay outside the action space, as released; --clip-actions keeps it inside.")
             raise
+        except SystemExit as error:
+            raise Fault(f"step ended with {reason(error)}") from error
         if not isinstance(answer, tuple) or len(answer) != 5:
             raise Fault(f"step must return (observation, reward, terminated, truncated, info), not {described(answer)}")
         obs, reward, terminated, truncated, info = answer
@@ -785,11 +798,9 @@ def try_env(args: Args, stack: contextlib.ExitStack) -> None:
         env.reset(seed=args.seed)
         action = np.zeros(prod(env.action_space.shape), np.float32)
         env.step(to_env(replace(args, clip_actions=True), env.action_space, action))
-    except (Exception, SystemExit) as error:
+    except Exception as error:
         if isinstance(error, Fault) or "got an unexpected keyword argument" in str(error):
             raise InputError(f"--env-id {args.env_id}: {error}") from error
-        if isinstance(error, SystemExit):
-            raise InputError(f"--env-id {args.env_id}: its first reset or step ends with {reason(error)}") from error
         error.add_note(f"--env-id {args.env_id}: its first reset or step failed; nothing was written.")
         raise
     limit = env.spec.max_episode_steps if env.spec else None
@@ -876,12 +887,12 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def write_args(run: Path, args: Args) -> None:
     """Writes args.json, strict JSON (inf is a word): arguments, versions, hashes of the script and its upper floor."""
-    source, loaded = Path(__file__).read_bytes(), {"torch", "gymnasium", "mujoco", "numpy"} & sys.modules.keys()
+    loaded = {"torch", "gymnasium", "mujoco", "numpy"} & sys.modules.keys()
     versions = {name: sys.modules[name].__version__ for name in sorted(loaded)}
     about = {
         "script": SCRIPT,
-        "sha256": hashlib.sha256(source).hexdigest(),
-        "algorithm_sha256": hashlib.sha256(source.partition(b"\n# RUNNING IT")[0]).hexdigest(),
+        "sha256": hashlib.sha256(SOURCE).hexdigest(),
+        "algorithm_sha256": hashlib.sha256(SOURCE.partition(b"\n# RUNNING IT")[0]).hexdigest(),
         "versions": {"python": platform.python_version(), **versions},
         "args": {name: str(value) if value == math.inf else value for name, value in asdict(args).items()},
     }
@@ -917,6 +928,8 @@ def load_checkpoint(run: str | Path) -> tuple[dict, Args]:
 
 def make_agent(args: Args, env: gym.Env, checkpoint: dict | None) -> Agent:
     """A new agent, or the one of a checkpoint. Raises InputError where that is not of this environment."""
+    if torch.get_default_dtype() != torch.float32:
+        raise InputError(f"torch.set_default_dtype: needs torch.float32, not {torch.get_default_dtype()}")
     agent = Agent(args, env.observation_space, env.action_space)
     try:
         for name, part in agent.parts().items() if checkpoint else ():
@@ -997,8 +1010,11 @@ def evaluate(
             elif time.monotonic() - told > 15:
                 told = time.monotonic()
                 print(f"episode {len(returns) + 1}: {steps:,} steps; --max-episode-steps can end it", file=sys.stderr)
-    for path in Path(run).glob(f"{env.name_prefix}-*.mp4") if asked.video else ():
-        say(f"video: {path}")
+    if asked.video:
+        videos = [path for path in Path(run).glob(f"{env.name_prefix}-*.mp4") if path.stat().st_size]
+        if not videos:
+            raise Fault(f"--video: none could be written into {run}")
+        say(f"video: {videos[0]}")
     spread = f"standard deviation {np.std(returns):.1f}, {len(returns)} episodes"
     say(f"{run}: mean return {np.mean(returns):.1f}, {spread}")
     return returns
@@ -1121,8 +1137,8 @@ def train(args: Args, unasked: Args | None = None) -> Result:
                 if getattr(args, "anneal_lr", False) or getattr(args, "max_kl_final", None):
                     print("note: what is annealed follows the longer schedule from here on", file=sys.stderr)
                 with own_files(run, Fault):
+                    write_args(run, args)  # first: where this is interrupted, the same command begins again
                     save_checkpoint(run, args, agent, done)
-                    write_args(run, args)
         else:
             run, args = start_run(args, agent, stack)
         say(f"{run}: training; to watch: tensorboard --logdir {shlex.quote(str(run))}")
@@ -1174,9 +1190,8 @@ def run_iterations(run: Path, args: Args, agent: Agent, envs: list, heldout_envs
     except KeyboardInterrupt:
         print(f"\ninterrupted; {go_on}", file=sys.stderr)
         raise
-    except (Fault, SystemExit) as fault:
-        said = fault if isinstance(fault, Fault) else reason(fault)
-        raise Fault(f"iteration {done + 1}: {said}; {run} keeps its last checkpoint; {go_on}") from fault
+    except Fault as fault:
+        raise Fault(f"iteration {done + 1}: {fault}; {run} keeps its last checkpoint; {go_on}") from fault
     except BaseException as error:  # the environment's own: its traceback, then this
         error.add_note(f"iteration {done + 1}: {run} keeps its last checkpoint; {go_on}")
         raise

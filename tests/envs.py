@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import threadpoolctl
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, Graph, Sequence, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiDiscrete, Sequence, Tuple
 
 ACTIONS = []  # every action a Toy saw in this process
 
@@ -302,6 +302,26 @@ class Parts(Toy):
         return {"a": a, "b": b} if self.kind == "dict" else (b, {"a": a})
 
 
+class Beyond(Toy):
+    """Observations that their space does not hold, from the n-th step on: flattening would make others of them."""
+
+    def __init__(self, kind, at=1, **kwargs):
+        super().__init__(**kwargs)
+        self.at = at
+        spaces = {"discrete": Discrete(3), "multi": MultiDiscrete([3, 4]), "integer": Box(0, 255, (2,), np.uint8)}
+        self.observation_space = Dict(a=spaces[kind.removeprefix("nested_")]) if "nested" in kind else spaces[kind]
+        self.within, self.beyond = {
+            "discrete": (2, -1),
+            "multi": ([2, 3], [3, 1]),
+            "integer": ([3, 255], [0.5, 0.2]),
+        }[kind.removeprefix("nested_")]
+
+    def observe(self):
+        self.at -= 1
+        obs = np.array(self.beyond if self.at < 0 else self.within)
+        return {"a": obs} if isinstance(self.observation_space, Dict) else obs
+
+
 class Exits(Toy):
     """Ends the process itself at its n-th step, as one with a window does; or raises what is no Exception."""
 
@@ -352,10 +372,8 @@ class NoOptions(Toy):
         return super().reset(seed=seed)
 
 
-NAMES = (
-    "Toy DictObs SequenceObs GraphObs IntegerActions Awkward SeedlessReset Loud UncloseableBeforeReset Single Shifted "
-)
-NAMES += "Spaces OtherPackage Global Threads Filmed OddReward Limits Parts Exits Worker NoOptions"
+NAMES = "Toy DictObs SequenceObs GraphObs IntegerActions Awkward SeedlessReset Loud UncloseableBeforeReset Single "
+NAMES += "Shifted Spaces OtherPackage Global Threads Filmed OddReward Limits Parts Beyond Exits Worker NoOptions"
 for name in NAMES.split():
     gym.register(f"{name}-v0", f"envs:{name}")
 gym.register("Counted-v0", "envs:counted_toy")

@@ -6,6 +6,7 @@ The lower floor is the same in all scripts: one of them is enough for most of th
 import itertools
 import json
 import math
+import re
 import traceback
 import types
 from pathlib import Path
@@ -395,7 +396,9 @@ def test_environment_that_ends_the_process(m, cli, how):
     """Exit status 0 would let a shell's `&&` go on: a fault, with the run and how to go on."""
     if how == "exit":
         status, _, err = cli(m, *FLAGS, *task("Exits", how=how))
-        assert status == 1 and lines(err)[-1].startswith("ppo_continuous.py: error: iteration 3: SystemExit" + GO_ON)
+        assert status == 1 and lines(err)[-1].startswith(
+            "ppo_continuous.py: error: iteration 3: step ended with SystemExit" + GO_ON
+        )
     else:
         with pytest.raises(GeneratorExit) as caught:
             train(m, "Exits", how=how)
@@ -407,6 +410,26 @@ def test_environment_that_ends_the_process(m, cli, how):
 def test_environment_that_ends_the_process_at_once(m, cli, where):
     status, _, err = cli(m, *FLAGS, *task("Exits", where=where))
     assert status == 2 and len(lines(err)) == 1 and "SystemExit: 3" in err and files() == []
+
+
+@pytest.mark.parametrize("where", ["step", "reset"])
+def test_environment_that_ends_the_process_in_evaluation(m, cli, where):
+    """Exit status 0 without a word would pass for an evaluation."""
+    train(m, "Exits", at=-1)
+    kwargs = json.dumps({"where": where, "at": 2})
+    status, out, err = cli(m, "--evaluate", "runs/run", "--env-kwargs", kwargs)
+    assert (status, out) == (1, "") and err.startswith(f"ppo_continuous.py: error: {where} ended with SystemExit")
+
+
+@pytest.mark.parametrize("kind", ["discrete", "multi", "integer", "nested_discrete"])
+def test_observations_beyond_their_space(m, cli, kind):
+    """Flattened, -1 would be the last of three, 3 of a first part the second's, 0.5 no more than 0."""
+    flags = [*FLAGS, *task("Beyond", kind=kind)]
+    status, _, err = cli(m, *flags)
+    assert status == 2 and len(lines(err)) == 1 and "an observation " in err and files() == []
+    status, _, err = cli(m, *FLAGS, *task("Beyond", kind=kind, at=10))
+    assert status == 1 and re.search(r"error: iteration \d: an observation ", err)
+    assert len(train(m, "Beyond", {"run_name": "whole"}, kind=kind, at=10**6).history) == 4
 
 
 def test_environment_that_ends_the_process_when_it_is_closed(m, cli):

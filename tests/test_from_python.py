@@ -5,6 +5,8 @@ import dataclasses
 import decimal
 import enum
 import fractions
+import hashlib
+import importlib
 import json
 import math
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import FULL, assert_equal, files, load, read_checkpoint, trained
+from conftest import FULL, ROOT, assert_equal, files, load, read_checkpoint, trained
 
 pytestmark = pytest.mark.slow
 
@@ -23,6 +25,48 @@ SIZES |= {"env_id": "envs:Toy-v0", "env_kwargs": '{"length": 4}', "run_name": "r
 @pytest.fixture
 def m():
     return load("ppo_continuous")
+
+
+def test_arguments_of_another_script(m, cli):
+    """What this one does not know would be dropped without a word."""
+    other = load("trpo_plus")
+    for args in (other.Args(**SIZES), m.Hyperparameters(), m.Run()):
+        with pytest.raises(m.InputError, match=r"^arguments must be ppo_continuous\.Args, not \S+$"):
+            m.train(args)
+    assert files() == []
+
+
+def test_another_default_dtype(m, cli):
+    """The networks would be drawn in float64, and acting fail late; with float32 back, the policy plays."""
+    run = m.train(m.Args(**SIZES)).run
+    torch.set_default_dtype(torch.float64)
+    try:
+        for call in (lambda: m.train(m.Args(**SIZES | {"run_name": "other"})), lambda: m.evaluate(run)):
+            with pytest.raises(m.InputError, match="torch.set_default_dtype"):
+                call()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert not Path("runs/other").exists() and len(m.evaluate(run, episodes=2)) == 2
+
+
+def test_prolonging_by_less_than_an_iteration(m, cli, capsys):
+    run = m.train(m.Args(**SIZES)).run
+    assert len(m.train(m.Args(resume=run, total_timesteps=23)).history) == 2
+    assert capsys.readouterr().err == "note: --total-timesteps 23 adds no whole iteration of 8 steps\n"
+    assert len(m.train(m.Args(resume=run, total_timesteps=24)).history) == 3
+
+
+def test_the_hash_is_of_what_runs(tmp_path, monkeypatch):
+    """Though the file was changed, or removed, since it was imported."""
+    source = (ROOT / "ppo_m.py").read_bytes()
+    path = tmp_path / "changing.py"
+    path.write_bytes(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    module = importlib.import_module("changing")
+    path.unlink()
+    run = module.train(module.Args(**SIZES)).run
+    assert json.loads((run / "args.json").read_text())["sha256"] == hashlib.sha256(source).hexdigest()
 
 
 NUMBERS = {

@@ -4,11 +4,14 @@ import contextlib
 import io
 import itertools
 import json
+import os
+import pty
 import re
 import shlex
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 import types
@@ -23,6 +26,7 @@ from conftest import ROOT, SCRIPTS, files, lines, load, read_checkpoint, read_hi
 pytestmark = pytest.mark.slow
 
 SIZES = {"num_steps": 8, "num_minibatches": 1, "update_epochs": 1, "total_timesteps": 32, "hidden_sizes": (4,)}
+RUN = ROOT / "benchmark/agents/Hopper-v5__ppo_m__4"
 SIZES |= {"env_id": "envs:Toy-v0", "env_kwargs": '{"length": 4, "reward": 1.0}'}
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
 
@@ -263,6 +267,35 @@ def test_ctrl_c_while_the_imports_run(name, loaded, tmp_path):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode in (-signal.SIGINT, 130) and (out, err) == ("", "") and files(tmp_path) == []
+
+
+@pytest.mark.parametrize("words", [["--total-timesteps", 2048, "--no-progress"], ["--evaluate", RUN, "--episodes", 1]])
+def test_nobody_reads_what_is_said(words, tmp_path):
+    """`python ppo_m.py ... | head -0`: no traceback, and the run goes on to its end."""
+    command = [sys.executable, str(ROOT / "ppo_m.py"), *map(str, words)]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.close()
+    assert process.wait(timeout=120) == 0 and process.stderr.read() == ""
+    process.stderr.close()
+    assert "--evaluate" in words or len(read_history(next((tmp_path / "runs").iterdir()))) == 1
+
+
+def test_what_is_said_meanwhile_stands_above_the_bar(tmp_path):
+    """In a terminal a TRPO step that fails has a line of its own."""
+    reader, writer = pty.openpty()
+    termios.tcsetwinsize(writer, (24, 100))
+    sizes = ["--num-steps", 16, "--num-minibatches", 1, "--total-timesteps", 48, "--max-backtracks", 1, "--max-kl", 1e9]
+    words = ["--env-id", "Pendulum-v1", *sizes, "--cg-steps", 1]
+    command = [sys.executable, str(ROOT / "trpo_continuous.py"), *map(str, words)]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=writer)
+    os.close(writer)
+    shown = b""
+    with contextlib.suppress(OSError):  # a terminal's way to say that the other side has closed it
+        while True:
+            shown += os.read(reader, 4096)
+    os.close(reader)
+    said = [line.rpartition("\r")[2] for line in shown.decode().split("\r\n") if "no TRPO step" in line]
+    assert process.wait() == 0 and said and set(said) == {"no TRPO step: the line search accepted no step"}, shown
 
 
 # ---- films
