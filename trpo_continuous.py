@@ -732,7 +732,7 @@ def check_obs(space: gym.Space, obs) -> None:
         raise Fault("observation is not finite")
     if is_box and space.dtype.kind in "biu" and (numbers.astype(space.dtype) != numbers).any():  # else truncated
         raise Fault(f"an observation has values that its space's {space.dtype} does not hold")
-    if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
+    if not is_box and isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
         index, size = np.asarray(obs) - space.start, getattr(space, "n", None) or space.nvec
         if ((index < 0) | (index >= size)).any():  # else counted from the end, or among the next one's
             raise Fault(f"an observation is not one of {space}: {obs}")
