@@ -651,7 +651,6 @@ import signal
 import sys  # noqa: F811
 import time
 import traceback
-import types
 import typing
 import warnings
 from dataclasses import asdict, fields, make_dataclass, replace
@@ -730,18 +729,16 @@ def convert(value, hint):
         value, ends = convert(value, options[0]), options[1]
         low, high = map(float, ends[1:-1].split(","))
         fits = low < value < high or value == low and ends[0] == "[" or value == high and ends[-1] == "]"
-    elif kind in (typing.Union, types.UnionType):
+    elif type(None) in options:
         value, fits = None if value is None else convert(value, options[0]), True
     elif kind is tuple:
         value = tuple(convert(x, options[0]) for x in value)
         fits = value != ()
-    elif kind is Literal:
-        value = str.__str__(value)  # also of a subclass such as NumPy's, which a checkpoint cannot hold
-        fits = value in options
-    elif hint is str:
+    elif kind is Literal or hint is str:
         is_dict = isinstance(value, dict)  # of NumPy's or PyTorch's numbers, too
-        value = str.__str__(json.dumps(value, default=lambda x: x.tolist()) if is_dict else os.fspath(value))
-        fits = value.encode() != b""  # raises ValueError at bytes that are no text
+        value = json.dumps(value, default=lambda x: x.tolist()) if is_dict else os.fspath(value)
+        value = str.__str__(value)  # also of a subclass such as NumPy's, which a checkpoint cannot hold
+        fits = value in options if options else value.encode() != b""  # ValueError at bytes that are no text
     elif hint is bool:
         value, fits = bool(value), isinstance(value, bool | np.bool_)
     else:  # a number, of NumPy or PyTorch, too; "inf" as args.json has it
@@ -807,7 +804,7 @@ def check_obs(space: gym.Space, obs) -> None:
         raise Fault(f"an observation has the shape {numbers.shape}, its space {expected}")
     if not np.isfinite(numbers).all():
         raise Fault("observation is not finite")
-    if is_box and space.dtype.kind in "biu" and (numbers.astype(space.dtype) != numbers).any():  # else truncated
+    if is_box and space.dtype.kind in "biu" and (np.asarray(obs).astype(space.dtype) != obs).any():  # else changed
         raise Fault(f"an observation has values that its space's {space.dtype} does not hold")
     if not is_box and isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
         index, size = np.asarray(obs) - space.start, getattr(space, "n", None) or space.nvec
@@ -815,36 +812,32 @@ def check_obs(space: gym.Space, obs) -> None:
             raise Fault(f"an observation is not one of {space}: {obs}")
 
 
-def described(answer) -> str:
-    return f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
-
-
 class Guarded(gym.Wrapper):
     """Holds an environment to Gymnasium's interface. Raises Fault where it breaks it; its own exceptions pass."""
 
-    def reset(self, **kwargs):
+    def call(self, name: str, returns: str, *args, **kwargs) -> tuple:
+        """What reset or step returns: a tuple of the values named, the first an observation of the space."""
         try:
-            answer = self.env.reset(**kwargs)
+            answer = getattr(self.env, name)(*args, **kwargs)
         except SystemExit as error:
-            raise Fault(f"reset ended with {reason(error)}") from error
-        if not isinstance(answer, tuple) or len(answer) != 2:
-            raise Fault(f"reset must return (observation, info), not {described(answer)}")
+            raise Fault(f"{name} ended with {reason(error)}") from error
+        if not isinstance(answer, tuple) or len(answer) != len(returns.split()):
+            found = f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
+            raise Fault(f"{name} must return ({returns}), not {found}")
         check_obs(self.observation_space, answer[0])
         return answer
 
+    def reset(self, **kwargs):
+        return self.call("reset", "observation, info", **kwargs)
+
     def step(self, action):
         try:
-            answer = self.env.step(action)
+            answer = self.call("step", "observation, reward, terminated, truncated, info", action)
         except (AssertionError, ValueError, gym.error.Error) as error:
             if not self.action_space.contains(action):
                 error.add_note("The action lay outside the action space, as released; --clip-actions keeps it inside.")
             raise
-        except SystemExit as error:
-            raise Fault(f"step ended with {reason(error)}") from error
-        if not isinstance(answer, tuple) or len(answer) != 5:
-            raise Fault(f"step must return (observation, reward, terminated, truncated, info), not {described(answer)}")
         obs, reward, terminated, truncated, info = answer
-        check_obs(self.observation_space, obs)
         if not (isinstance(reward, float) and type(terminated) is type(truncated) is bool):  # as nearly always
             kinds = "???"
             with contextlib.suppress(Exception):  # whatever NumPy raises at what is no array
@@ -962,11 +955,8 @@ def scalars(args: Args, agent: Agent, old: Policy, it: Iteration, heldout_envs: 
     if args.heldout_every and (it.number - 1) % args.heldout_every == 0:
         pairs = heldout_pairs(args, agent, old, heldout_envs, it.number - 1)
         row |= measure(old, agent.policy, *pairs, "heldout_")
-    rates = [group["lr"] for group in agent.optimizer.param_groups]
-    row["charts/value_learning_rate"] = rates[-1]
-    if len(rates) > 1:  # TRPO's policy has none
-        row["charts/learning_rate"] = rates[0]
-    return row
+    rates = [group["lr"] for group in reversed(agent.optimizer.param_groups)]  # TRPO's policy has none
+    return row | dict(zip(("charts/value_learning_rate", "charts/learning_rate"), rates))
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -980,8 +970,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def write_args(run: Path, args: Args) -> None:
     """Writes args.json, strict JSON (inf is a word): arguments, versions, hashes of the script and its upper floor."""
-    loaded = {"torch", "gymnasium", "mujoco", "numpy"} & sys.modules.keys()
-    versions = {name: sys.modules[name].__version__ for name in sorted(loaded)}
+    versions = {m: sys.modules[m].__version__ for m in ("gymnasium", "mujoco", "numpy", "torch") if m in sys.modules}
     about = {
         "script": SCRIPT,
         "sha256": hashlib.sha256(SOURCE).hexdigest(),
@@ -1037,10 +1026,9 @@ def load_policy(run: str | Path, stochastic: bool = False) -> Callable:
     checkpoint, args = load_checkpoint(run)
     if not checkpoint["iteration"]:
         raise InputError(f"{run} has no finished iteration yet, so no policy to play")
-    env = make_env(args, contextlib.ExitStack())
-    agent, obs_space, action_space = make_agent(args, env, checkpoint), env.observation_space, env.action_space
-    with contextlib.suppress(Exception):  # only its spaces were of interest
-        env.close()
+    with contextlib.ExitStack() as stack:  # only its spaces are of interest
+        env = make_env(args, stack)
+        agent, obs_space, action_space = make_agent(args, env, checkpoint), env.observation_space, env.action_space
     agent.obs_filter.frozen = True
     mean, std = numpy_forward(args, agent.policy.mean_net), agent.policy.log_std.detach().exp()
 
@@ -1058,8 +1046,7 @@ def film(env: gym.Env, run: Path) -> gym.Env:
     if getattr(renderer, "camera_id", None) == -1:  # no other camera was asked for
         tracking = {"trackbodyid": 1} | (renderer.default_cam_config or {}) | {"type": 1}  # mjCAMERA_TRACKING
         renderer.camera_id, renderer.default_cam_config = None, tracking
-    taken = {path.name.split("-")[1] for path in run.glob("video-*")}
-    prefix = next(f"video-{n}" for n in itertools.count(1) if str(n) not in taken)
+    prefix = next(f"video-{n}" for n in itertools.count(1) if not any(run.glob(f"video-{n}-*")))
     return gym.wrappers.RecordVideo(env, str(run), name_prefix=prefix, episode_trigger=lambda n: n == 0)
 
 
@@ -1108,8 +1095,7 @@ def evaluate(
         if not videos:
             raise Fault(f"--video: none could be written into {run}")
         say(f"video: {videos[0]}")
-    spread = f"standard deviation {np.std(returns):.1f}, {len(returns)} episodes"
-    say(f"{run}: mean return {np.mean(returns):.1f}, {spread}")
+    say(f"{run}: mean return {np.mean(returns):.1f}, standard deviation {np.std(returns):.1f}, {len(returns)} episodes")
     return returns
 
 
@@ -1138,15 +1124,13 @@ def start_run(args: Args, agent: Agent, stack: contextlib.ExitStack) -> tuple[Pa
                 if args.run_name is not None or not os.path.lexists(run):
                     raise  # an automatic name gets a number instead
     args = replace(args, run_name=os.path.relpath(run, args.runs_dir))
-    try:
-        with own_files(run, InputError):
-            lock(run, stack)
-            (run / "history.jsonl").touch()
-            write_args(run, args)
-            save_checkpoint(run, args, agent, 0)
-    except BaseException:
-        shutil.rmtree(run)
-        raise
+    with contextlib.ExitStack() as undo, own_files(run, InputError):
+        undo.callback(shutil.rmtree, run)
+        lock(run, stack)
+        (run / "history.jsonl").touch()
+        write_args(run, args)
+        save_checkpoint(run, args, agent, 0)
+        undo.pop_all()  # all is there: it stays
     return run, args
 
 

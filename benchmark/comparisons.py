@@ -27,13 +27,12 @@ COMPARISONS = {
     ("ppo_noclip", "ppo"): "",
 }
 FOUR = ("ppo", "ppo_m", "trpo", "trpo_plus")
-# the paper's question as contrasts of means. From TRPO two ways lead to PPO, its step first or the optimizations first;
-# a part is the mean of what it does on either way, and the two parts add up to PPO - TRPO
+# the paper's question as contrasts of means: FOUR are a 2 x 2 design, a part is a main effect
 ANSWERS = {
     "PPO - TRPO": {"ppo": 1, "trpo": -1},
     "the step's part": {"ppo": 0.5, "ppo_m": 0.5, "trpo": -0.5, "trpo_plus": -0.5},
     "the optimizations' part": {"ppo": 0.5, "ppo_m": -0.5, "trpo": -0.5, "trpo_plus": 0.5},
-    "optimizations less step: TRPO+ - PPO-M": {"trpo_plus": 1, "ppo_m": -1},
+    "optimizations minus step: TRPO+ - PPO-M": {"trpo_plus": 1, "ppo_m": -1},
     "PPO without its clip: PPO-NoClip - PPO": {"ppo_noclip": 1, "ppo": -1},
 }
 ALL = "all tasks, %"
@@ -132,7 +131,7 @@ def contrast(cells: Cells, weights: dict[str, float], score: str) -> stats.Estim
         scale = 1.0
         if len(cells) > 1:
             level = np.mean([found[variant].mean() for variant in FOUR if len(found[variant])])
-            scale = 100 / level / len(cells)
+            scale = 100 / abs(level) / len(cells)
         factors += [weight * scale for weight in weights.values()]
         samples += [found[variant] for variant in weights]
     return stats.linear(factors, *samples)
@@ -161,22 +160,28 @@ def answers(cells: Cells, name: str, out) -> str:
         return ""
     figures.effects(out / f"{name}_answer.png", "", drawn)
     text.append(f"![the paper's question as differences of means, with 95% intervals]({name}_answer.png)\n")
-    return "\n".join(["## The paper's question\n", ANSWER_LEGEND, *text])
+    legend = ["Differences of mean returns; intervals are Welch's, each for itself: not corrected."]
+    if all(set(FOUR) <= set(rows) for rows in cells.values()):
+        legend.append(TWO_BY_TWO)
+    if ALL in panels:
+        legend.append(f"*{ALL}*: the mean over the tasks, each in % of its mean over those four, taken as known.")
+    if all(is_papers(env_id, variant, agents) for env_id, rows in cells.items() for variant, agents in rows.items()):
+        legend.append("Every variant has the rates that the authors tuned for it, and they are in its part.")
+    return "\n".join(["## The paper's question\n", " ".join(legend) + "\n", *text])
 
 
-ANSWER_LEGEND = f"""\
-From TRPO two ways lead to PPO: its step first, or the optimizations first. A part is the mean of what it does on \
-either way; the two add up to PPO - TRPO, and their difference is TRPO+ - PPO-M. Points of return; *{ALL}*: the mean \
-over the tasks, each in % of its mean over PPO, PPO-M, TRPO and TRPO+. Every variant has the rates that the authors \
-tuned for it, and they are in its part. Intervals are Welch's, each for itself: not corrected.
-"""
+TWO_BY_TWO = (
+    "PPO, PPO-M, TRPO and TRPO+ are a 2 x 2 design, the update's step by the optimizations. A part is a main effect, "
+    "the mean of what it does with and without the other; the two add up to PPO - TRPO, and their difference is "
+    "TRPO+ - PPO-M."
+)
 
 
 def by_chance(statistic, samples: list[np.ndarray]) -> str:
     """What the statistic would be on average if no two variants' means differed; "-" of fewer than ten agents."""
     alike = [(x - x.mean()) * (len(x) / max(1, len(x) - 1)) ** 0.5 for x in samples]
     draws = stats.bootstrap(statistic, *alike).distribution
-    return f"{draws.mean():.0f}" if len(draws) else "-"
+    return str(stats.Estimate(draws.mean(), np.nan, np.nan, (len(draws),))) if len(draws) else "-"
 
 
 def aai_acli(rows: dict[str, list[Record]], score: str) -> list[stats.Estimate]:
@@ -194,7 +199,7 @@ def aai_table(env_id: str, rows: dict[str, list[Record]]) -> str:
         if found := aai_acli(rows, score):
             draws = found[2].distribution
             greater = f"{np.mean(draws > 0):.2f}" if len(draws) else "-"
-            sizes = [f"{estimate.value:.0f}" for estimate in found[:2]]
+            sizes = [estimate._replace(low=np.nan, high=np.nan) for estimate in found[:2]]
             chance = [by_chance(s, [sample(rows[v], score) for v in FOUR]) for s in (stats.aai, stats.acli)]
             pairs = (cell for both in zip(sizes, chance) for cell in both)
             lines.append([name, ", ".join(map(str, found[0].n)), *pairs, found[2], greater])
@@ -304,7 +309,8 @@ def authors_cell(env_id: str, variant: str, agents: list[Record], out, name: str
     lines = []
     for score, title in (SCORES | LAST_FIFTY).items():
         x, y = sample(agents, score), sample(runs, score)
-        for some, which in ((x, title), (x[LOOKED_AT:], f"{title}, without the seeds looked at first")):
+        later = sample([agent for agent in agents if agent.seed > LOOKED_AT], score)
+        for some, which in ((x, title), (later, f"{title}, without seeds 1 to {LOOKED_AT}")):
             if len(some) >= 3:
                 gap, rank = stats.difference(y, some), scipy.stats.mannwhitneyu(some, y, method="exact").pvalue
                 lines.append([which, span(some, ".0f"), span(y, ".0f"), gap, p_text(gap.p), p_text(rank)])

@@ -123,7 +123,7 @@ def learning_curves(path: Path, tasks: Tasks) -> None:
         axes.set_title(f"{env_id} ({numbers(variants)})", fontsize=11)
         axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
     panels[0][0].set_ylabel("mean return")
-    figure.suptitle(BANDS, fontsize=8)
+    figure.suptitle(BANDS if len(tasks) > 1 else BANDS.replace("; ", "\n").replace(", lowest", ",\nlowest"), fontsize=8)
     legend_below(figure, panels[0])
     save(figure, path)
 

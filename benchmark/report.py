@@ -135,8 +135,8 @@ Student's of a mean, Welch's of a difference (both take the agents' scores as no
 agents (10,000 resamples) of interquartile means, probabilities and ACLI - AAI. Those, of fewer than {ENOUGH} agents a \
 cell, stand without an interval or not at all: the bootstrap's would be too narrow (of 3 agents the lowest and the \
 highest). A difference of 1.4 times half its interval would be seen (p < 0.05, not corrected) in four of five such \
-benchmarks. AAI and ACLI are sizes, which chance alone makes greater than 0: so great, if no two variants differed, as \
-stands beside them. A range in round brackets is from the \
+benchmarks. AAI and ACLI are absolute values, which chance alone makes greater than 0; *by chance alone* is their mean \
+if no two variants differed. A range in round brackets is from the \
 lowest to the highest agent. p values are corrected by Holm's method for all differences of the report.
 
 In the figures, returns and what is measured on the training batch are moving averages of {WINDOW} iterations (the \

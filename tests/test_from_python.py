@@ -56,6 +56,19 @@ def test_prolonging_by_less_than_an_iteration(m, cli, capsys):
     assert len(m.train(m.Args(resume=run, total_timesteps=24)).history) == 3
 
 
+def test_prolonging_that_is_interrupted_between_its_files(m, cli, monkeypatch):
+    """The same call again begins anew: args.json is never left behind what the run is."""
+    run = m.train(m.Args(**SIZES)).run
+    with monkeypatch.context() as patch:
+        for name in ("write_args", "save_checkpoint"):
+            whole = getattr(m, name)
+            patch.setattr(m, name, lambda *args, whole=whole: (whole(*args), 1 / 0))
+        with pytest.raises(ZeroDivisionError):
+            m.train(m.Args(resume=run, total_timesteps=24))
+    assert len(m.train(m.Args(resume=run, total_timesteps=24)).history) == 3
+    assert json.loads((run / "args.json").read_text())["args"]["total_timesteps"] == 24
+
+
 def test_the_hash_is_of_what_runs(tmp_path, monkeypatch):
     """Though the file was changed, or removed, since it was imported."""
     source = (ROOT / "ppo_m.py").read_bytes()

@@ -318,6 +318,24 @@ def test_each_film_is_named_and_stays(m, cli):
     assert all(Path(path).read_bytes()[4:8] == b"ftyp" for path in told)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_film_that_was_not_written_is_no_success(m, cli, monkeypatch):
+    """As on a full disk, where the file stays empty, or a read-only one, where there is none."""
+    train(m, **FILMED)
+    for spoil in (lambda path: path.write_bytes(b""), lambda path: path.unlink()):
+        close = m.gym.wrappers.RecordVideo.stop_recording
+
+        def stop(self, close=close, spoil=spoil):
+            close(self)
+            for path in Path("runs/run").glob("*.mp4"):
+                spoil(path)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(m.gym.wrappers.RecordVideo, "stop_recording", stop)
+            status, out, err = cli(m, "--evaluate", "runs/run", "--video", "--episodes", 2)
+        assert (status, out) == (1, "") and "--video: none could be written into runs/run" in lines(err)[-1]
+
+
 @pytest.mark.parametrize("env_id", ["Hopper-v5", "Humanoid-v5", "InvertedPendulum-v5"])
 def test_the_camera_follows_the_agent(m, tmp_path, env_id):
     """In MuJoCo's tasks, but where a camera was asked for."""
