@@ -744,7 +744,7 @@ class Guarded(gym.Wrapper):
             answer = getattr(self.env, name)(*args, **kwargs)
         except SystemExit as error:
             raise Fault(f"{name} ended with {reason(error)}") from error
-        if not isinstance(answer, tuple) or len(answer) != len(returns.split()):
+        if not isinstance(answer, tuple) or len(answer) != returns.count(",") + 1:
             found = f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
             raise Fault(f"{name} must return ({returns}), not {found}")
         check_obs(self.observation_space, answer[0])
