@@ -134,8 +134,7 @@ mean over the last five; an iteration in which no episode ended has no return an
 Student's of a mean, Welch's of a difference (both take the agents' scores as normal), the percentile bootstrap over \
 agents (10,000 resamples) of interquartile means, probabilities and ACLI - AAI. Those, of fewer than {ENOUGH} agents a \
 cell, stand without an interval or not at all: the bootstrap's would be too narrow (of 3 agents the lowest and the \
-highest). A difference of 1.4 times half its interval would be seen (p < 0.05, not corrected) in four of five such \
-benchmarks. AAI and ACLI are absolute values, which chance alone makes greater than 0; *by chance alone* is their mean \
+highest). AAI and ACLI are absolute values, which chance alone makes greater than 0; *by chance alone* is their mean \
 if no two variants differed. A range in round brackets is from the \
 lowest to the highest agent. p values are corrected by Holm's method for all differences of the report.
 

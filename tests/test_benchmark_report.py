@@ -317,6 +317,15 @@ def test_the_papers_question_by_hand(project, monkeypatch):
     assert cells(text, "ACLI > AAI")[1:] == ["holds"] * 2 + ["not tested"] * 2
 
 
+def test_what_ten_agents_would_find():
+    """Of 4000 pairs of samples whose means differ by so much, four in five come out with p < 0.05 / 14."""
+    rng, hits = np.random.default_rng(0), 0
+    size = comparisons.found_from(14) * scipy.stats.t.ppf(0.975, 18) * (2 / 10) ** 0.5
+    for _ in range(4000):
+        hits += stats.difference(rng.normal(size, 1, 10), rng.normal(0, 1, 10)).p < 0.05 / 14
+    assert hits / 4000 == pytest.approx(0.8, abs=0.025)
+
+
 def test_aai_and_acli_by_chance_alone():
     """Of four alike samples from N(0, 1) the larger of two differences is sqrt(2 / n) * 2 / sqrt(pi) on average."""
     samples = list(np.random.default_rng(0).normal(size=(4, 200)) + [[0], [50], [100], [1000]])
