@@ -66,8 +66,8 @@ def report_factorial(cells: Cells, name: str, out) -> str:
     effects = corrected(effects)
     text = [
         "An effect is the mean over settings with the item on less that with it off; an interaction (×) compares "
-        "settings where both are alike with those where they differ. Intervals (Welch's) take the chosen rate as "
-        f"given, and so are too narrow. p: Holm's, for the {len(effects)} effects of this report.\n"
+        "settings where both are alike with those where they differ. Intervals (Welch's) take a rate that was the "
+        f"best of several as given, and so are too narrow. p: Holm's, for the {len(effects)} effects of this report.\n"
     ]
     for env_id in dict.fromkeys(env for env, _ in best):
         text.append(f"## {env_id}\n")
