@@ -13,6 +13,7 @@ from suites import LABELS
 from tables import SCORES, Cells, corrected, is_papers, listed, mean_score, p_text, sample, span, table, theirs
 
 LAST_FIFTY = {"last50": "last fifty iterations"}
+ALL_ITERATIONS = {"all": "all iterations"}  # how fast, the area under the curve; no score of the paper's
 LOOKED_AT = 3  # seeds that were seen before the others were planned
 # what the paper compares: both together, the optimizations on PPO and on TRPO, the algorithms with and without them,
 # the clip
@@ -115,8 +116,10 @@ def difference_table(env_id: str, rows: dict[str, list[Record]], found: dict) ->
             both = all(is_papers(env_id, variant, rows[variant]) for variant in pair)
             expected = f"{PAPER[env_id][pair[0]][0] - PAPER[env_id][pair[1]][0]:.0f}" if both else "-"
             line = [" - ".join(map(label, pair)), ", ".join(str(len(rows[variant])) for variant in pair)]
-            lines.append([*line, *(x for estimate in estimates for x in (estimate, p_text(estimate.p))), expected])
-    return table(["difference of means", "n", SCORES["best"], "p", SCORES["last"], "p", "paper (v2)"], lines)
+            line += [x for estimate in estimates for x in (estimate, p_text(estimate.p))]
+            lines.append([*line, stats.difference(*(sample(rows[variant], "all") for variant in pair)), expected])
+    head = ["difference of means", "n", *(x for score in SCORES.values() for x in (score, "p")), "all iterations"]
+    return table([*head, "paper (v2)"], lines)
 
 
 def contrast(cells: Cells, weights: dict[str, float], score: str) -> stats.Estimate | None:
@@ -138,29 +141,32 @@ def contrast(cells: Cells, weights: dict[str, float], score: str) -> stats.Estim
 
 
 def answers(cells: Cells, name: str, out) -> str:
-    """The paper's question, task by task and over all of them: a table a score, and a figure."""
+    """The paper's question, task by task and over all of them: a table a score, and a figure of the paper's scores."""
     single = {env_id: {env_id: rows} for env_id, rows in cells.items()}
     panels = single | ({ALL: cells} if len(cells) > 1 else {})
     found = {
         (question, score): [contrast(tasks, weights, score) for tasks in panels.values()]
         for question, weights in ANSWERS.items()
-        for score in SCORES
+        for score in SCORES | ALL_ITERATIONS
     }
     found = {key: estimates for key, estimates in found.items() if any(estimates)}
     text = []
-    for score, title in SCORES.items():
+    for score, title in (SCORES | ALL_ITERATIONS).items():
         lines = [[q, *(e or "-" for e in estimates)] for (q, of), estimates in found.items() if of == score]
         text.append(table([title, *panels], lines))
     drawn = {}
     for (question, score), estimates in found.items():
         for panel, estimate in zip(panels, estimates):
-            if estimate and not np.isnan(estimate.low):
+            if score in SCORES and estimate and not np.isnan(estimate.low):
                 drawn.setdefault(panel, {})[f"{question}, {SCORES[score].split()[0]}"] = estimate
     if not drawn:
         return ""
     figures.effects(out / f"{name}_answer.png", "", drawn)
     text.append(f"![the paper's question as differences of means, with 95% intervals]({name}_answer.png)\n")
-    legend = ["Differences of mean returns; intervals are Welch's, each for itself: not corrected."]
+    legend = [
+        "Differences of mean returns; intervals are Welch's, each for itself: not corrected. *All iterations*: the "
+        "mean over training, how fast agents learn; the paper has no such score."
+    ]
     if all(set(FOUR) <= set(rows) for rows in cells.values()):
         legend.append(TWO_BY_TWO)
     if ALL in panels:

@@ -19,10 +19,11 @@ def scores(history: pd.DataFrame) -> dict[str, float]:
     """An agent's scores. An iteration in which no episode ended has no return, and is left out; NaN without any.
 
     `best`: the best iteration's mean return, as the paper's notebooks score; `last`: the mean of the last five
-    iterations, as the released training script does; `last50`: of the last fifty.
+    iterations, as the released training script does; `last50`: of the last fifty; `all`: of all, how fast it learns.
     """
     returns = history.get(RETURN, pd.Series(dtype=float))
-    return {"best": returns.max(), "last": returns.iloc[-5:].mean(), "last50": returns.iloc[-50:].mean()}
+    means = {"last": returns.iloc[-5:].mean(), "last50": returns.iloc[-50:].mean(), "all": returns.mean()}
+    return {"best": returns.max(), **means}
 
 
 class Estimate(NamedTuple):

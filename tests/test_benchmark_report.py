@@ -39,9 +39,9 @@ def frame(values) -> pd.DataFrame:
 
 
 def test_scores_by_hand():
-    assert stats.scores(frame([1, 9, 2, 3, 4, 5, 6])) == {"best": 9, "last": 4, "last50": 30 / 7}
-    assert stats.scores(frame([1, 9, np.nan, 3, np.nan, 5, 7])) == {"best": 9, "last": 5, "last50": 5}
-    assert stats.scores(frame(range(100)))["last50"] == 74.5
+    assert stats.scores(frame([1, 9, 2, 3, 4, 5, 6])) == {"best": 9, "last": 4, "last50": 30 / 7, "all": 30 / 7}
+    assert stats.scores(frame([1, 9, np.nan, 3, np.nan, 5, 7])) == {"best": 9, "last": 5, "last50": 5, "all": 5}
+    assert stats.scores(frame(range(100)))["last50"] == 74.5 and stats.scores(frame(range(100)))["all"] == 49.5
     assert np.isnan(list(stats.scores(frame([np.nan] * 3)).values())).all()
     assert np.isnan(list(stats.scores(pd.DataFrame({"iteration": [1]})).values())).all()
 
@@ -269,7 +269,7 @@ def test_table_by_hand(project, monkeypatch):
     assert "Holm's correction leaves 6:" in text and text.count("(p = 0.043)") == 4 and text.count("(p = 0.026)") == 2
     assert "- TRPO+ - TRPO on Hopper-v5, last five iterations: 500 [273, 727] (p = 0.043)" in text
     # 500 +- t(4 degrees of freedom) * 100 * sqrt(2 / 3)
-    assert cells(text, "PPO - PPO-M")[1:] == ["3, 3", "500 [273, 727]", "0.043", "500 [273, 727]", "0.043"]
+    assert cells(text, "PPO - PPO-M")[1:] == ["3, 3", *["500 [273, 727]", "0.043"] * 2, "500 [273, 727]"]
     for claim, said in (
         ("PPO beats PPO-M", "holds"),
         ("PPO-NoClip beats PPO-M", "undecided"),
@@ -300,7 +300,7 @@ def test_the_papers_question_by_hand(project, monkeypatch):
             put(run, level + 0.1 * run.seed)
     assert run_report(monkeypatch, "two") == 0
     text = (project / "benchmark/results/two.md").read_text()
-    answer = text.partition("## The paper's question")[2].partition("| last five")[0]
+    answer, _, last = text.partition("## The paper's question")[2].partition("| last five")
     assert cells(answer, "best iteration") == ["best iteration", "Hopper-v5", "Swimmer-v5", "all tasks, %"]
     for question, hopper, swimmer in (
         ("PPO - TRPO", 600, 200),
@@ -311,6 +311,9 @@ def test_the_papers_question_by_hand(project, monkeypatch):
         shown = [float(cell.split(" [")[0]) for cell in cells(answer, question)[1:]]
         # in % of 1700.55 and 200.2, the means over the four variants
         assert shown == pytest.approx([hopper, swimmer, 50 * hopper / 1700.55 + 50 * swimmer / 200.2], rel=5e-3)
+    # six iterations that rise by 10 each lie 25 below their last
+    whole = cells(last.partition("| all iterations |")[2], "PPO - TRPO")[3].split(" [")[0]
+    assert float(whole) == pytest.approx(50 * 600 / 1675.55 + 50 * 200 / 175.2, rel=5e-3)
     x, y = (LEVELS[v] + 0.1 * np.arange(1, 11) for v in ("ppo_noclip", "ppo"))
     assert cells(answer, "PPO without its clip: PPO-NoClip - PPO")[1] == str(stats.difference(x, y))
     assert "(two_answer.png)" in text and (project / "benchmark/results/two_answer.svg").is_file()
