@@ -121,6 +121,9 @@ def test_table2_has_the_released_hyperparameters(line):
         assert run.flags.get("max_kl_final") is None
 
 
+ALL_ON = ("figure1", "v1r1i1a1_1.5e-4"), ("table2", "ppo")
+
+
 def test_sizes_of_the_suites():
     assert len(suites.select("table2")) == 150
     assert len(suites.select("table2", seeds=range(80))) == 1200
@@ -128,6 +131,9 @@ def test_sizes_of_the_suites():
     assert len(suites.select("leave_one_out")) == 3 * 10 * 3
     for run in suites.select("figure1"):  # as released, rewards are clipped inside the scaling
         assert (run.flags["reward_scaling"] == "none") == (run.flags["clip_reward"] == inf)
+    # with all four on, at Humanoid's rate, it is table2's PPO: figure1 is about that very agent
+    (all_on,), (ppo,) = (suites.select(s, ["Humanoid-v5"], [v], [1]) for s, v in ALL_ON)
+    assert all_on.flags | {"heldout_every": 5} == ppo.flags and all_on.script == ppo.script
     for env_id in suites.PAPER_ROWS:
         all_on, *without = suites.select("leave_one_out", [env_id], seeds=[1])
         changed = [[name for name in run.flags if run.flags[name] != all_on.flags[name]] for run in without]
