@@ -78,6 +78,8 @@ def test_results_are_the_reports():
     """The table of results is the report's, whole."""
     (table,) = re.findall(r"^\| last five iterations \| Hopper-v5 .*\n(?:\|.*\n)+", REPORT, re.M)
     assert table.count("\n") == 7 and table in README
+    shares = re.findall(r"(\d+\.\d+)%", README)
+    assert shares and all(f" {share} (" in REPORT for share in shares)
 
 
 def test_claims_are_the_reports():
