@@ -60,7 +60,7 @@ import numpy as np
 import torch
 from torch import nn
 
-# types with the interval they allow; a run looks at it when it starts, `learn` by hand does not
+# types with the interval they allow; `train` looks at it when it starts, `learn` does not
 Count = Annotated[int, "[1, inf)"]
 Fraction = Annotated[float, "[0, 1]"]
 Positive = Annotated[float, "(0, inf)"]
@@ -69,7 +69,7 @@ Bound = Annotated[float, "(0, inf]"]  # inf: off
 
 @dataclass
 class Algorithm:
-    """the algorithm; its rates are the paper's on Hopper"""
+    """the algorithm; its defaults are the paper's on Hopper"""
 
     seed: Annotated[int, "[0, 4294967295]"] = 1  # seeds networks, noise, minibatches, resets, random, numpy.random
     total_timesteps: Count = 1_000_000  # environment steps, all environments together; rounded down to whole iterations
@@ -110,7 +110,7 @@ class Details:
     reset_each_iteration: bool = True  # begin new episodes, as released; off: they go on, and a resume is not exact
     bootstrap_truncated: bool = False  # at a time limit bootstrap with V(final observation); off: it counts as an end
     clip_actions: bool = False  # clip what the environment gets; log-probabilities are of the unclipped action
-    compile: bool = False  # torch.compile for the gradients: needs a C++ compiler and some seconds, then saves time
+    compile: bool = False  # torch.compile for a minibatch's gradients: needs a C++ compiler, pays in long runs
 
 
 @dataclass
@@ -323,19 +323,6 @@ def gradients(args: Hyperparameters, policy: Policy, value: nn.Module, batch: Ba
     return [policy_grads, value_grads], torch.stack([pg_loss.detach(), v_loss.detach(), clipfrac])
 
 
-def policy_loss(args: Hyperparameters, pi: Gaussian, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """PPO's clipped surrogate, -mean min(ratio A, clip(ratio, 1 - eps, 1 + eps) A), less ent_coef * entropy.
-
-    Returns the loss and the fraction of samples whose ratio pi(a|s) / pi_old(a|s) lies outside the clip.
-    """
-    ratio = (pi.log_prob(batch.actions) - batch.log_probs).exp()
-    advantages = normalize(batch.advantages) if args.norm_adv else batch.advantages
-    loss = -torch.min(ratio * advantages, ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef) * advantages).mean()
-    if args.ent_coef:
-        loss = loss - args.ent_coef * pi.entropy()
-    return loss, ((ratio - 1).abs() > args.clip_coef).float().mean()
-
-
 def value_loss(values: torch.Tensor, batch: Batch) -> torch.Tensor:
     """Mean squared error of V(s), (B,), to its target."""
     return ((values - batch.returns) ** 2).mean()
@@ -352,6 +339,19 @@ def clip_grads(args: Hyperparameters, grads: list[torch.Tensor]) -> list[torch.T
     norm = torch.cat([grad.flatten() for grad in grads]).norm()
     scale = (args.max_grad_norm / norm).clamp(max=1.0)  # [9] global gradient clipping
     return [grad * scale for grad in grads]
+
+
+def policy_loss(args: Hyperparameters, pi: Gaussian, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """PPO's clipped surrogate, -mean min(ratio A, clip(ratio, 1 - eps, 1 + eps) A), less ent_coef * entropy.
+
+    Returns the loss and the fraction of samples whose ratio pi(a|s) / pi_old(a|s) lies outside the clip.
+    """
+    ratio = (pi.log_prob(batch.actions) - batch.log_probs).exp()
+    advantages = normalize(batch.advantages) if args.norm_adv else batch.advantages
+    loss = -torch.min(ratio * advantages, ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef) * advantages).mean()
+    if args.ent_coef:
+        loss = loss - args.ent_coef * pi.entropy()
+    return loss, ((ratio - 1).abs() > args.clip_coef).float().mean()
 
 
 def normalize(advantages: torch.Tensor) -> torch.Tensor:
@@ -443,7 +443,7 @@ def numpy_forward(args: Hyperparameters, network: nn.Sequential) -> Callable[[np
 class Adam:
     """p -= lr m / (sqrt(v) + eps); m, v: moving averages (betas 0.9, 0.999) of g and g^2, their bias corrected.
 
-    Bit for bit torch.optim.Adam(fused=True), which imports for a second and takes four times as long for a step.
+    Bit for bit torch.optim.Adam(fused=True), whose import takes a second, a step four times as long.
     """
 
     def __init__(self, groups: list[dict], eps: float):

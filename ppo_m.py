@@ -53,7 +53,7 @@ import numpy as np
 import torch
 from torch import nn
 
-# types with the interval they allow; a run looks at it when it starts, `learn` by hand does not
+# types with the interval they allow; `train` looks at it when it starts, `learn` does not
 Count = Annotated[int, "[1, inf)"]
 Fraction = Annotated[float, "[0, 1]"]
 Positive = Annotated[float, "(0, inf)"]
@@ -62,7 +62,7 @@ Bound = Annotated[float, "(0, inf]"]  # inf: off
 
 @dataclass
 class Algorithm:
-    """the algorithm; its rates are the paper's on Hopper"""
+    """the algorithm; its defaults are the paper's on Hopper"""
 
     seed: Annotated[int, "[0, 4294967295]"] = 1  # seeds networks, noise, minibatches, resets, random, numpy.random
     total_timesteps: Count = 1_000_000  # environment steps, all environments together; rounded down to whole iterations
@@ -96,7 +96,7 @@ class Details:
     reset_each_iteration: bool = True  # begin new episodes, as released; off: they go on, and a resume is not exact
     bootstrap_truncated: bool = False  # at a time limit bootstrap with V(final observation); off: it counts as an end
     clip_actions: bool = False  # clip what the environment gets; log-probabilities are of the unclipped action
-    compile: bool = False  # torch.compile for the gradients: needs a C++ compiler and some seconds, then saves time
+    compile: bool = False  # torch.compile for a minibatch's gradients: needs a C++ compiler, pays in long runs
 
 
 @dataclass
@@ -294,6 +294,11 @@ def gradients(args: Hyperparameters, policy: Policy, value: nn.Module, batch: Ba
     return [policy_grads, value_grads], torch.stack([pg_loss.detach(), v_loss.detach(), clipfrac])
 
 
+def value_loss(values: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Mean squared error of V(s), (B,), to its target."""
+    return ((values - batch.returns) ** 2).mean()
+
+
 def policy_loss(args: Hyperparameters, pi: Gaussian, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     """PPO's clipped surrogate, -mean min(ratio A, clip(ratio, 1 - eps, 1 + eps) A), less ent_coef * entropy.
 
@@ -305,11 +310,6 @@ def policy_loss(args: Hyperparameters, pi: Gaussian, batch: Batch) -> tuple[torc
     if args.ent_coef:
         loss = loss - args.ent_coef * pi.entropy()
     return loss, ((ratio - 1).abs() > args.clip_coef).float().mean()
-
-
-def value_loss(values: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Mean squared error of V(s), (B,), to its target."""
-    return ((values - batch.returns) ** 2).mean()
 
 
 def normalize(advantages: torch.Tensor) -> torch.Tensor:
@@ -393,7 +393,7 @@ def numpy_forward(args: Hyperparameters, network: nn.Sequential) -> Callable[[np
 class Adam:
     """p -= lr m / (sqrt(v) + eps); m, v: moving averages (betas 0.9, 0.999) of g and g^2, their bias corrected.
 
-    Bit for bit torch.optim.Adam(fused=True), which imports for a second and takes four times as long for a step.
+    Bit for bit torch.optim.Adam(fused=True), whose import takes a second, a step four times as long.
     """
 
     def __init__(self, groups: list[dict], eps: float):

@@ -61,7 +61,7 @@ import numpy as np
 import torch
 from torch import nn
 
-# types with the interval they allow; a run looks at it when it starts, `learn` by hand does not
+# types with the interval they allow; `train` looks at it when it starts, `learn` does not
 Count = Annotated[int, "[1, inf)"]
 Fraction = Annotated[float, "[0, 1]"]
 Positive = Annotated[float, "(0, inf)"]
@@ -70,7 +70,7 @@ Bound = Annotated[float, "(0, inf]"]  # inf: off
 
 @dataclass
 class Algorithm:
-    """the algorithm; its rate and its KL bound are the paper's on Hopper"""
+    """the algorithm; its defaults are the paper's on Hopper"""
 
     seed: Annotated[int, "[0, 4294967295]"] = 1  # seeds networks, noise, minibatches, resets, random, numpy.random
     total_timesteps: Count = 1_000_000  # environment steps, all environments together; rounded down to whole iterations
@@ -84,7 +84,7 @@ class Algorithm:
     fisher_fraction: Annotated[float, "(0, 1]"] = 0.1  # fraction of the batch for Fisher-vector products, random
     cg_steps: Count = 10  # steps of conjugate gradient
     cg_damping: Annotated[float, "[0, inf)"] = 0.1  # multiple of the identity added to the Fisher matrix
-    max_backtracks: Count = 10  # step lengths tried by the line search, each half of the one before
+    max_backtracks: Count = 10  # step lengths that the line search tries: 1, 1/2, 1/4 ...
     value_lr: Positive = 2e-4  # Adam's learning rate for the value function; usual: 1e-5 to 1e-3
     hidden_sizes: tuple[Count, ...] = (64, 64)  # sizes of the hidden layers, policy and value network each
 
@@ -114,7 +114,7 @@ class Details:
     reset_each_iteration: bool = True  # begin new episodes, as released; off: they go on, and a resume is not exact
     bootstrap_truncated: bool = False  # at a time limit bootstrap with V(final observation); off: it counts as an end
     clip_actions: bool = False  # clip what the environment gets; log-probabilities are of the unclipped action
-    compile: bool = False  # torch.compile for the gradients: needs a C++ compiler and some seconds, then saves time
+    compile: bool = False  # torch.compile for a minibatch's gradients: needs a C++ compiler, pays in long runs
 
 
 @dataclass
@@ -142,8 +142,10 @@ class Agent:
         if args.init == "orthogonal":  # [3] orthogonal initialization and layer scaling
             orthogonal_init(self.policy.mean_net, output_gain=0.01)
             orthogonal_init(self.value, output_gain=1.0)
-        self.max_kl = args.max_kl
-        groups = [{"params": list(self.value.parameters()), "lr": args.value_lr}]
+        self.max_kl = args.max_kl  # of the next step
+        groups = [
+            {"params": list(self.value.parameters()), "lr": args.value_lr},
+        ]
         self.optimizer = Adam(groups, args.adam_eps)
 
     def parts(self) -> dict:
@@ -181,7 +183,7 @@ def learn(args: Hyperparameters, agent: Agent, envs: list[gym.Env], first: int =
         if args.anneal_lr:  # [4] Adam learning-rate annealing
             agent.optimizer.param_groups[0]["lr"] = args.value_lr * (1 - iteration / args.num_iterations)
         if args.max_kl_final is not None:  # [4] annealing, here of the KL bound
-            # + 1: the last iteration has max_kl_final itself; no + 1 above: its rate is not 0
+            # + 1: the last iteration has max_kl_final itself; the rate above would be 0 there
             agent.max_kl = args.max_kl + (iteration + 1) / args.num_iterations * (args.max_kl_final - args.max_kl)
         if iteration == first or args.reset_each_iteration:
             state = reset(args, agent, envs, iteration)
@@ -310,7 +312,7 @@ def update(args: Hyperparameters, agent: Agent, batch: Batch) -> dict[str, float
 
 
 def gradients(args: Hyperparameters, value: nn.Module, batch: Batch) -> tuple[list, torch.Tensor]:
-    """[Value gradients], a tensor for each parameter; and the value loss."""
+    """[Value gradients], a tensor for each parameter, as Adam takes them; and the value loss."""
     values = value(batch.obs).squeeze(-1)
     v_loss = value_loss(values, batch)
     if args.vf_clip_coef < inf:  # [1] value function clipping
@@ -343,9 +345,10 @@ def trpo_step(args: Hyperparameters, agent: Agent, batch: Batch) -> dict[str, fl
     """One natural-gradient step: maximizes L to first order subject to mean KL(pi_old || pi) <= delta to second order.
 
     g is the gradient of L, F the Fisher matrix (of part of the batch, and damped), x = F^-1 g by conjugate gradient.
-    The whole step, sqrt(2 delta / (x' F x)) x, reaches the bound; the line search shortens it. Without a step the
-    policy stays, and a line on stderr says why. Returns what is logged: policy_loss is -L after the step, step_fraction
-    the part of it that was taken (0: none), cg_residual |g - F x| / |g|.
+    The whole step, sqrt(2 delta / (x' F x)) x, reaches the bound by that F; the line search, with the KL of the whole
+    batch, shortens it. Without a step the policy stays, and a line on stderr says why. Returns what is logged:
+    policy_loss is -L after the step, step_fraction the part of it that was taken (0: none), cg_residual
+    |g - F x| / |g|, expected_improvement what g promised of that part.
     """
     if args.norm_adv:
         batch = batch._replace(advantages=normalize(batch.advantages))
@@ -378,7 +381,7 @@ def trpo_step(args: Hyperparameters, agent: Agent, batch: Batch) -> dict[str, fl
 
 
 def surrogate(pi: Gaussian, batch: Batch) -> torch.Tensor:
-    """L = mean ratio * A with ratio = pi(a|s) / pi_old(a|s): to first order, what the new policy gains."""
+    """L = mean ratio * A with ratio = pi(a|s) / pi_old(a|s); what the policy gains is, to first order, its change."""
     ratio = (pi.log_prob(batch.actions) - batch.log_probs).exp()
     return (ratio * batch.advantages).mean()
 
@@ -408,7 +411,7 @@ def conjugate_gradient(product: Callable, b: torch.Tensor, steps: int) -> tuple[
         x, residual = x + alpha * direction, residual - alpha * a_direction
         last_squared, squared = squared, residual @ residual
         direction = residual + squared / last_squared * direction
-    return x, (residual.norm() / b.norm()).item() if b.any() else 0.0
+    return x, ((residual.norm() / b.norm()).item() if b.any() else 0.0)
 
 
 ACCEPT_RATIO = 0.1  # the least gain that the line search accepts, as a part of what the gradient promised
@@ -536,7 +539,7 @@ def numpy_forward(args: Hyperparameters, network: nn.Sequential) -> Callable[[np
 class Adam:
     """p -= lr m / (sqrt(v) + eps); m, v: moving averages (betas 0.9, 0.999) of g and g^2, their bias corrected.
 
-    Bit for bit torch.optim.Adam(fused=True), which imports for a second and takes four times as long for a step.
+    Bit for bit torch.optim.Adam(fused=True), whose import takes a second, a step four times as long.
     """
 
     def __init__(self, groups: list[dict], eps: float):

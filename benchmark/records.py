@@ -19,12 +19,14 @@ from suites import InputError, Run
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS, RESULTS = "benchmark/runs", "benchmark/results"  # under ROOT
-# sha256 of the scripts of the first results, without floors: today's repeat their training (tests/test_results.py)
-BEFORE_FLOORS = {
+# sha256 of earlier scripts (before there were floors) and upper floors that committed results are of: today's repeat
+# their training (tests/test_results.py)
+REPEATED = {
     "17d27401f09a4d50cc681538fee26dc591245e04d31e04cde85175b538468dd1",
     "da2a51d8855c0c1aa6497f5f8a1daddf71da8a9d10eac1af7505a486944e649d",
     "739a8fe996c9416cd292284345148b1745e399fc1bcc1ea3ac64dd6f9cfe0dcd",
     "7af3f4f1732444f91c7e61f7a4e9222766472c1a70d761c43c578081201763bf",
+    "9ff4b72afa816d01c3598e965d85b0d0c60f3fa6c5597e7c4bd7d2655e849f22",
 }
 ADDED = {"compile": False}  # flags that came after the first results, and what these were made with
 

@@ -15,7 +15,7 @@ import records
 from ablations import report_factorial, report_leave_one_out
 from comparisons import report_table
 from figures import WINDOW, label
-from records import BEFORE_FLOORS, Record
+from records import REPEATED, Record
 from stats import ENOUGH
 from suites import SUITES, InputError, Run, choose, select
 from tables import Cells
@@ -62,8 +62,8 @@ def version(record: Record, other: Record) -> tuple[str, str]:
 
 
 def is_repeated(run: Run, old: Record, new: Record) -> bool:
-    """Whether one is of a script before there were two floors, the other of today's, which repeats its training."""
-    if old.about["sha256"] not in BEFORE_FLOORS or "algorithm_sha256" not in new.about:
+    """Whether one is of an earlier script, the other of today's, which repeats its training."""
+    if not {old.about["sha256"], old.about.get("algorithm_sha256")} & REPEATED or "algorithm_sha256" not in new.about:
         return False
     return new.about["algorithm_sha256"] == records.hashes(run)["algorithm_sha256"]
 

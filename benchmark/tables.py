@@ -59,9 +59,9 @@ def p_text(p: float, equals: str = "") -> str:
 
 def corrected(found: dict) -> dict:
     """The same estimates, their p values corrected for so many (Holm); those without an interval have none."""
-    tested = [key for key, estimate in found.items() if not np.isnan(estimate.p)]
+    tested = [key for key, estimate in found.items() if estimate and not np.isnan(estimate.p)]
     p = dict(zip(tested, stats.holm(np.array([found[key].p for key in tested])))) if tested else {}
-    return {key: estimate._replace(p=p.get(key, np.nan)) for key, estimate in found.items()}
+    return {key: estimate and estimate._replace(p=p.get(key, np.nan)) for key, estimate in found.items()}
 
 
 def is_papers(env_id: str, variant: str, agents: list[Record]) -> bool:

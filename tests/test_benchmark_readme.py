@@ -23,7 +23,7 @@ def test_tables_are_the_reports():
     scores = (f"{score} | Hopper-v5" for score in ("best iteration", "last five iterations", "all iterations"))
     for head in (*scores, "the paper's claim"):
         (said,) = re.findall(rf"^\| {re.escape(head)} .*(?:\n\|.*)+", README, re.M)
-        assert said.count("\n") == 6 and f"\n{said}\n\n" in REPORT
+        assert said.count("\n") in (6, 7) and f"\n{said}\n\n" in REPORT
 
 
 def test_every_estimate_and_p_value_is_in_the_report():
