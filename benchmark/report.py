@@ -128,15 +128,15 @@ def provenance(cells: Cells) -> str:
     return "\n".join(lines) + "\n"
 
 
-LEGEND = f"""
+LEGEND = """
 *Best iteration* is the maximum over iterations of the mean return of the episodes that ended in one, *last five* the \
 mean over the last five; an iteration in which no episode ended has no return and is left out. Intervals are 95%: \
-Student's of a mean, Welch's of a difference (both take the agents' scores as normal), the percentile bootstrap over \
-agents (10,000 resamples) of interquartile means, probabilities and ACLI - AAI. Those, of fewer than {ENOUGH} agents a \
-cell, stand without an interval or not at all: the bootstrap's would be too narrow (of 3 agents the lowest and the \
-highest). AAI and ACLI are absolute values, which chance alone makes greater than 0; *by chance alone* is their mean \
-if no two variants differed. A range in round brackets is from the \
-lowest to the highest agent. p values are corrected by Holm's method for all differences of the report.
+Student's of a mean, Welch's of a difference (both take the agents' scores as normal)"""
+COMPARED = f""", the percentile bootstrap over agents (10,000 resamples) of interquartile means, probabilities and \
+ACLI - AAI. Those, of fewer than {ENOUGH} agents a cell, stand without an interval or not at all: the bootstrap's \
+would be too narrow (of 3 agents the lowest and the highest). AAI and ACLI are absolute values, which chance alone \
+makes greater than 0; *by chance alone* is their mean if no two variants differed. A range in round brackets is from \
+the lowest to the highest agent. p values are corrected by Holm's method for all differences of the report.
 
 In the figures, returns and what is measured on the training batch are moving averages of {WINDOW} iterations (the \
 maximum ratio: moving medians), what is measured on held-out batches single iterations. Lines are means over agents \
@@ -155,9 +155,11 @@ def main() -> int:
         cells = load(options.suite, options.timesteps)
         name = every(cells)[0].about["suite"]
         out = records.ROOT / records.RESULTS
-        body = REPORTS[SUITES[options.suite].get("report", "table")](cells, name, out)
+        kind = SUITES[options.suite].get("report", "table")
+        legend = LEGEND + (COMPARED if kind == "table" else ".\n")
+        body = REPORTS[kind](cells, name, out)
         path = out / f"{name}.md"
-        path.write_text(f"# {name}\n\n{provenance(cells)}{LEGEND}\n{body}")
+        path.write_text(f"# {name}\n\n{provenance(cells)}{legend}\n{body}")
     except InputError as error:
         print(f"report.py: error: {error}", file=sys.stderr)
         return 2
