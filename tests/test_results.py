@@ -26,12 +26,15 @@ def read(path):
 
 
 def chosen():
-    """The newest run of each variant and task."""
+    """The newest run of each variant and task, and of Figure 1's agents with all off and with all on."""
     found = {}
     for path in (ROOT / "benchmark/results/table2").glob("*.csv"):
         cell, seed = path.stem.rsplit("__", 1)
         found[cell] = max(found.get(cell, 0), int(seed))
-    return [ROOT / f"benchmark/results/table2/{cell}__{seed}.csv" for cell, seed in sorted(found.items())]
+    newest = [ROOT / f"benchmark/results/table2/{cell}__{seed}.csv" for cell, seed in sorted(found.items())]
+    return newest + [
+        ROOT / f"benchmark/results/figure1/Humanoid-v5__{name}_1.5e-4__2.csv" for name in ("v0r0i0a0", "v1r1i1a1")
+    ]
 
 
 @pytest.mark.parametrize("path", chosen(), ids=lambda path: path.stem)
