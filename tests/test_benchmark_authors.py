@@ -223,7 +223,7 @@ def test_histories_of_their_code(tmp_path):
     first, second, third = (run.history for run in found)
     assert first["global_step"].tolist() == [2048, 4096]
     assert np.isnan(first[stats.RETURN][0]) and first[stats.RETURN][1] == 7.5  # -1: no episode ended
-    assert stats.scores(first) == {"best": 7.5, "last": 7.5, "last50": 7.5}
+    assert stats.scores(first) == {"best": 7.5, "last": 7.5, "last50": 7.5, "all": 7.5}
     assert second.to_dict("list") == {"global_step": [2048], stats.RETURN: [5], "losses/entropy": [1.5]}
     assert np.isnan(third[stats.RETURN][0])
     assert paper.authors("Walker2d-v5", "ppo", tmp_path) == paper.authors("Hopper-v5", "ppo", tmp_path / "x") == []
