@@ -14,6 +14,7 @@ from tables import SCORES, Cells, corrected, is_papers, listed, mean_score, p_te
 
 LAST_FIFTY = {"last50": "last fifty iterations"}
 ALL_ITERATIONS = {"all": "all iterations"}  # how fast, the area under the curve; no score of the paper's
+LENGTH = "charts/episodic_length"
 LOOKED_AT = 3  # seeds that were seen before the others were planned
 # what the paper compares: both together, the optimizations on PPO and on TRPO, the algorithms with and without them,
 # the clip
@@ -286,6 +287,23 @@ def claims(cells: Cells, found: dict) -> str:
     return "\n".join(text)
 
 
+def episodes_table(rows: dict[str, list[Record]]) -> str:
+    """How returns come about: how long episodes last and what a step of one earns, at the best iteration and late."""
+    lines = []
+    for variant, agents in rows.items():
+        numbers = []
+        for agent in agents:
+            returns, lengths = (agent.history.get(name, pd.Series(dtype=float)) for name in (stats.RETURN, LENGTH))
+            if returns.count() and lengths.count():
+                best, late, steps = returns.idxmax(), returns.iloc[-100:], lengths.iloc[-100:].mean()
+                numbers.append([lengths[best], returns[best] / lengths[best], steps, late.mean() / steps, late.std()])
+        if numbers:
+            cells = [span(values, digits) for values, digits in zip(zip(*numbers), (".0f", ".2f", ".0f", ".2f", ".0f"))]
+            lines.append([label(variant), len(numbers), *cells])
+    head = ["best iteration: steps an episode", "reward a step", "last hundred: steps an episode", "reward a step"]
+    return table(["variant", "n", *head, "standard deviation of their returns"], lines)
+
+
 def percent(yes: pd.Series) -> float:
     """How many of 100 are true; NaN of nothing."""
     return 100 * yes.mean() if len(yes) else np.nan
@@ -406,7 +424,7 @@ def report_table(cells: Cells, name: str, out) -> str:
     for env_id, rows in there.items():
         text += [f"## {env_id}\n", score_table(env_id, cells[env_id]), runs_table(env_id, cells[env_id])]
         text += [difference_table(env_id, rows, found), aai_table(env_id, rows)]
-        text += [iqm_table(rows), improvement_table(rows), trust_region_tables(rows)]
+        text += [iqm_table(rows), improvement_table(rows), episodes_table(rows), trust_region_tables(rows)]
         shown = [v for v in rows if v in ("ppo", "ppo_m", "trpo") or v not in LABELS]
         if any(len(trust(agent, "mean_kl")) for variant in shown for agent in rows[variant]):
             figure = f"{name}_trust_region_{env_id}.png"
