@@ -27,6 +27,8 @@ COMPARISONS = {
     ("ppo_noclip", "ppo_m"): "PPO-NoClip beats PPO-M",
     ("ppo_noclip", "ppo"): "",
 }
+# with mean actions: fixed before the agents that played were trained
+PLAYED = (("ppo", "trpo"), ("ppo", "trpo_plus"), ("ppo_m", "trpo"), ("trpo_plus", "trpo"), ("ppo_noclip", "ppo"))
 FOUR = ("ppo", "ppo_m", "trpo", "trpo_plus")
 # the paper's question as contrasts of means: FOUR are a 2 x 2 design, a part is a main effect
 ANSWERS = {
@@ -304,6 +306,37 @@ def episodes_table(rows: dict[str, list[Record]]) -> str:
     return table(["variant", "n", *head, "standard deviation of their returns"], lines)
 
 
+def played(path) -> str:
+    """What trained agents earned when they played with mean and with sampled actions (play.py), if any did."""
+    if not path.is_file():
+        return ""
+    episodes = pd.read_csv(path, comment="#")
+    agents = episodes.groupby(["env_id", "variant", "actions", "seed"], sort=False)["return"].mean()
+    samples = {key: values.to_numpy() for key, values in agents.groupby(level=[0, 1, 2], sort=False)}
+    cells = list(dict.fromkeys(key[:2] for key in samples))
+    both = [[samples[*cell, kind] for kind in ("mean", "sampled")] for cell in cells]
+    lines = [
+        [env_id, label(v), len(x), stats.mean(x), stats.mean(y), stats.mean(x - y)]
+        for (env_id, v), (x, y) in zip(cells, both)
+    ]
+    text = ["## Mean and sampled actions\n"]
+    text.append("Every agent's mean over its episodes, after training, with frozen statistics (play.py).\n")
+    text.append(table(["task", "variant", "n", "mean actions", "sampled actions", "difference"], lines))
+    pairs = [(env, x, y) for env in dict(cells) for x, y in PLAYED if {(env, x), (env, y)} <= set(cells)]
+    found = {
+        (*pair, kind): stats.difference(*(samples[pair[0], v, kind] for v in pair[1:]))
+        for pair in pairs
+        for kind in ("mean", "sampled")
+    }
+    p = corrected({pair: found[*pair, "mean"] for pair in pairs})
+    lines = [
+        [pair[0], " - ".join(map(label, pair[1:])), found[*pair, "mean"], p_text(p[pair].p), found[*pair, "sampled"]]
+        for pair in pairs
+    ]
+    text.append(table(["task", "difference of means", "mean actions", f"p, of {len(pairs)}", "sampled actions"], lines))
+    return "\n".join(text)
+
+
 def percent(yes: pd.Series) -> float:
     """How many of 100 are true; NaN of nothing."""
     return 100 * yes.mean() if len(yes) else np.nan
@@ -431,5 +464,6 @@ def report_table(cells: Cells, name: str, out) -> str:
             clips = sorted({clip_of(rows[variant]) for variant in shown})
             figures.trust_region(out / figure, env_id, {v: histories[env_id][v] for v in shown}, clips)
             text.append(f"![{env_id}: reward, maximum ratio and mean KL]({figure})\n")
+    text.append(played(out / f"{name}_played.csv"))
     text += [authors_cell(env_id, v, agents, out, name) for env_id, rows in there.items() for v, agents in rows.items()]
     return "\n".join(part for part in text if part)
