@@ -261,13 +261,17 @@ def test_each_condition_of_the_line_search_counts(m, reason):
         torch.autograd.grad(m.surrogate(agent.policy(batch.obs), batch), list(agent.policy.parameters()))
     )
     step = 1e-3 * gradient / gradient.norm()
-    expected, agent.max_kl = (gradient @ step).item(), 1.0
-    assert m.line_search(args, agent, batch, step, expected)[0] == 1.0
+    agent.max_kl = 1.0
+    fraction, gain = m.line_search(args, agent, batch, step, (gradient @ step).item())
+    assert fraction == 1.0
+    m.set_parameters(agent.policy, torch.cat([p.flatten() for p in before]))
+    expected = gain / 0.105  # the authors' bound is 0.1
+    assert m.line_search(args, agent, batch, step, expected) == (1.0, gain)
     m.set_parameters(agent.policy, torch.cat([p.flatten() for p in before]))
     if reason == "kl":
         agent.max_kl = 1e-12
     else:
-        expected *= 20  # then the gain is about 0.05 of what was promised
+        expected = gain / 0.095
     assert m.line_search(args, agent, batch, step, expected) == (0.0, 0.0)
     assert same_bits(before, agent.policy)
 
