@@ -298,12 +298,17 @@ def episodes_table(rows: dict[str, list[Record]]) -> str:
             returns, lengths = (agent.history.get(name, pd.Series(dtype=float)) for name in (stats.RETURN, LENGTH))
             if returns.count() and lengths.count():
                 best, late, steps = returns.idxmax(), returns.iloc[-100:], lengths.iloc[-100:].mean()
-                numbers.append([lengths[best], returns[best] / lengths[best], steps, late.mean() / steps, late.std()])
+                noise = agent.history.get("losses/entropy", returns * np.nan).iloc[-100:].mean()
+                at_best = lengths[best], returns[best] / lengths[best]
+                numbers.append([*at_best, steps, late.mean() / steps, late.std(), noise])
         if numbers:
-            cells = [span(values, digits) for values, digits in zip(zip(*numbers), (".0f", ".2f", ".0f", ".2f", ".0f"))]
+            cells = [
+                span(values, digits)
+                for values, digits in zip(zip(*numbers), (".0f", ".2f", ".0f", ".2f", ".0f", ".1f"))
+            ]
             lines.append([label(variant), len(numbers), *cells])
     head = ["best iteration: steps an episode", "reward a step", "last hundred: steps an episode", "reward a step"]
-    return table(["variant", "n", *head, "standard deviation of their returns"], lines)
+    return table(["variant", "n", *head, "standard deviation of their returns", "entropy of the policy"], lines)
 
 
 def played(path) -> str:

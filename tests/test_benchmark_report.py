@@ -267,7 +267,7 @@ def test_table_by_hand(project, monkeypatch):
     # PPO's agents end at 2100, 2200 and 2300 in the sixth iteration, 600 steps long; of all six (fewer than a hundred)
     # the mean is 25 lower, 350 steps long, and they rise by 10 each
     episodes = cells(text.partition("best iteration: steps an episode |")[2], "PPO")[2:]
-    assert episodes == ["600", "3.67 (3.50 to 3.83)", "350", "6.21 (5.93 to 6.50)", "19"]
+    assert episodes == ["600", "3.67 (3.50 to 3.83)", "350", "6.21 (5.93 to 6.50)", "19", "2.0 (1.0 to 3.0)"]
     differences = text.partition("| difference of means |")[2]
     assert [cells(differences, name)[2].split(" [")[0] for name in names] == ["500", "500", "200", "-300"]
     # differences of 600 (p = 0.0018, two), 500 (0.0036, twice two), 300 (0.021, two), 200, 100: six of 14 pass Holm
