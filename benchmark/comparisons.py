@@ -47,6 +47,27 @@ MEASURED = {
 }
 
 
+def means(cells: Cells) -> str:
+    """Of several tasks, every variant's mean by either score; behind it in brackets the paper's, where it has one."""
+    if len(cells) < 2:
+        return ""
+    variants = list(dict.fromkeys(variant for rows in cells.values() for variant in rows))
+    papers = {
+        (env_id, variant): f" ({PAPER[env_id][variant][0]})"
+        for env_id, rows in cells.items()
+        for variant, agents in rows.items()
+        if is_papers(env_id, variant, agents)
+    }
+    text = []
+    for score, title in SCORES.items():
+        lines = [
+            [label(v), *(mean_score(rows.get(v, []), score) + papers.get((env, v), "") for env, rows in cells.items())]
+            for v in variants
+        ]
+        text.append(table([title + " (the paper's, on v2)" * bool(papers), *cells], lines))
+    return "\n".join(["## Means\n", *text])
+
+
 def score_table(env_id: str, rows: dict[str, list[Record]]) -> str:
     """Both scores of every variant, with the paper's value and the authors' code on v5 beside them."""
     head = ["variant", "n", "best iteration", "authors' code on v5", "last five", "authors' code on v5", "paper (v2)"]
@@ -308,7 +329,9 @@ def episodes_table(rows: dict[str, list[Record]]) -> str:
             ]
             lines.append([label(variant), len(numbers), *cells])
     head = ["best iteration: steps an episode", "reward a step", "last hundred: steps an episode", "reward a step"]
-    return table(["variant", "n", *head, "standard deviation of their returns", "entropy of the policy"], lines)
+    return table(
+        ["variant", "n", *head, "standard deviation of the iterations' returns", "entropy of the policy"], lines
+    )
 
 
 def played(path) -> str:
@@ -383,7 +406,11 @@ def trust_region_tables(rows: dict[str, list[Record]]) -> str:
     head = ["variant", "n", "1 + ε", "% of iterations with a maximum ratio over it", "% of held-out batches"]
     text = table(head, ratio_lines)
     head = ["variant", "n", "mean KL, first third", "middle third", "last third", "largest"]
-    return text + "\n" * bool(text) + table([*head, "% over the bound", "% of held-out batches"], kl_lines)
+    return (
+        text
+        + "\n" * bool(text)
+        + table([*head, "% over the bound (TRPO+: its own)", "% of held-out batches"], kl_lines)
+    )
 
 
 def authors_cell(env_id: str, variant: str, agents: list[Record], out, name: str) -> str:
@@ -457,8 +484,8 @@ def report_table(cells: Cells, name: str, out) -> str:
     other = {env_id: rows for env_id, rows in other.items() if any(rows.values())}
     if other:
         figures.against_authors(out / f"{name}_authors.png", {env_id: histories[env_id] for env_id in other}, other)
-        text.append(f"![every run, and every run of the authors' code]({name}_authors.png)\n")
-    text += [answers(there, name, out), claims(there, found)]
+        text.append(f"![every run, and the authors' code as released]({name}_authors.png)\n")
+    text += [means(there), answers(there, name, out), claims(there, found)]
     for env_id, rows in there.items():
         text += [f"## {env_id}\n", score_table(env_id, cells[env_id]), runs_table(env_id, cells[env_id])]
         text += [difference_table(env_id, rows, found), aai_table(env_id, rows)]

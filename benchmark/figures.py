@@ -232,7 +232,7 @@ def effects(path: Path, title: str, rows: dict[str, dict[str, Estimate]]) -> Non
             if line in panel:
                 axes.plot(panel[line].value, y, "o", color="#0072B2")
                 axes.plot([panel[line].low, panel[line].high], [y, y], color="#0072B2", linewidth=2)
-        axes.axvline(0, color="black", linewidth=1)
+        axes.axvline(0, color="black", linewidth=1, zorder=1)
         axes.set(title=name, xlabel=f"difference in {'%' if '%' in name else 'return'}", ylim=(len(lines) - 0.5, -0.5))
     panels[0][0].set_yticks(range(len(lines)), lines)
     figure.suptitle(title)

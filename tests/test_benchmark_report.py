@@ -306,7 +306,14 @@ def test_the_papers_question_by_hand(project, monkeypatch):
             put(run, level + 0.1 * run.seed)
     assert run_report(monkeypatch, "two") == 0
     text = (project / "benchmark/results/two.md").read_text()
-    answer, _, last = text.partition("## The paper's question")[2].partition("| last five")
+    means, _, rest = text.partition("## The paper's question")
+    # ten agents, 0.1 apart, on one task, three on the other; the last five of six iterations lie 20 lower
+    means, _, last = means.partition("## Means")[2].partition("| last five")
+    assert cells(means, "best iteration") == ["best iteration", "Hopper-v5", "Swimmer-v5"]  # nothing of the paper's
+    x = [LEVELS["ppo_m"] + 0.1 * np.arange(1, 11), 200 + 0.1 * np.arange(1, 4)]
+    assert cells(means, "PPO-M") == ["PPO-M", *(str(stats.mean(values)) for values in x)]
+    assert cells(last, "PPO-M") == ["PPO-M", *(str(stats.mean(values - 20)) for values in x)]
+    answer, _, last = rest.partition("| last five")
     assert cells(answer, "best iteration") == ["best iteration", "Hopper-v5", "Swimmer-v5", "all tasks, %"]
     for question, hopper, swimmer in (
         ("PPO - TRPO", 600, 200),
