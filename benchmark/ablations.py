@@ -66,7 +66,8 @@ def report_factorial(cells: Cells, name: str, out) -> str:
     effects = corrected(effects)
     text = [
         "An effect is the mean over settings with the item on less that with it off; an interaction (×) compares "
-        "settings where both are alike with those where they differ. Intervals (Welch's) take a rate that was the "
+        "settings where both are alike with those where they differ: where the other is on, an item does its effect "
+        "plus the interaction, where it is off, its effect less it. Intervals (Welch's) take a rate that was the "
         f"best of several as given, and so are too narrow. p: Holm's, for the {len(effects)} effects of this report.\n"
     ]
     for env_id in dict.fromkeys(env for env, _ in best):
@@ -80,8 +81,12 @@ def report_factorial(cells: Cells, name: str, out) -> str:
             ]
             text.append(table([*FACTORS, "rates tried", "best rate", "n", f"return, {title}"], lines))
             shown[title] = {key[2]: e for key, e in effects.items() if key[:2] == (env_id, score)}
-            lines = [[effect, sum(e.n), e, p_text(e.p)] for effect, e in shown[title].items()]
-            text.append(table([f"effect on the {title}", "n", "on less off", "p"], lines))
+        lines = [
+            [effect, sum(x.n), x, p_text(x.p), y, p_text(y.p)]
+            for (effect, x), y in zip(shown[SCORES["best"]].items(), shown[SCORES["last"]].values())
+        ]
+        head = ["effect, on less off", "n", *(x for title in SCORES.values() for x in (title, "p"))]
+        text.append(table(head, lines))
         figure = f"{name}_{env_id}.png"
         pools = {title: on_off_samples(best[env_id, score]) for score, title in SCORES.items()}
         figures.on_and_off(out / figure, env_id, pools)

@@ -460,13 +460,13 @@ def test_factorial_by_hand(project, monkeypatch):
             put(run, level + {"1e-5": 0, "8e-5": 5, "1.5e-4": 7, "2.2e-4": 3}[rate])
     assert run_report(monkeypatch, "figure1", "--timesteps", str(3 * 2048)) == 0
     text = (project / "benchmark/results/figure1-6144.md").read_text()
-    first = text.partition("| effect on the best iteration |")[2]
+    first = text.partition("| effect, on less off |")[2]
     assert [cells(first, name)[2].split()[0] for name in suites.FACTORS] == ["10.0", "240", "90.0", "0.00"]
     assert cells(first, "reward scaling × orthogonal init")[2].startswith("40.0 [")
     # 16 cells of two agents one apart, each with variance 1/2 / 2 of its mean, weight 1/8, one degree of freedom
     half = scipy.stats.t.ppf(0.975, 16) * (16 * 0.25 / 64) ** 0.5
-    assert cells(first, "value clipping")[1:] == ["32", f"10.0 [{10 - half:.1f}, {10 + half:.1f}]", "< 0.001"]
-    assert cells(first, "annealing")[2:] == [f"0.00 [-{half:.2f}, {half:.2f}]", "1.00"]
+    assert cells(first, "value clipping")[1:] == ["32", *[f"10.0 [{10 - half:.1f}, {10 + half:.1f}]", "< 0.001"] * 2]
+    assert cells(first, "annealing")[4:] == [f"0.00 [-{half:.2f}, {half:.2f}]", "1.00"]
     assert cells(text, "off")[:7] == ["off", "off", "off", "off", "3", "1.5e-4", "2"]
     assert cells(text, "on")[4:7] == ["4", "1.5e-4", "2"] and "for the 20 effects of this report" in text
     assert "126 runs." in text and "- Humanoid-v5: every variant: no runs yet." in text
@@ -480,7 +480,7 @@ def test_a_factorial_that_is_not_whole_has_no_effects(project, monkeypatch):
         put(run, 1000 + run.seed)
     assert run_report(monkeypatch, "figure1", "--timesteps", "2048") == 0
     text = (project / "benchmark/results/figure1-2048.md").read_text()
-    assert "Effects need runs of all 16 settings." in text and "effect on" not in text and "effects_" not in text
+    assert "Effects need runs of all 16 settings." in text and "effect, on" not in text and "effects_" not in text
 
 
 def test_a_factorial_of_other_names_is_refused(project, monkeypatch, capsys):
