@@ -35,11 +35,11 @@ def test_numpy_forward(script, float64, activation):
 
 
 @settings(deadline=None, max_examples=25, derandomize=True)
-@given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 20))
-def test_gaussian(seed, size):
-    """Its three words are torch.distributions', for a whole batch."""
+@given(seed=st.integers(0, 2**32 - 1), shape=st.lists(st.integers(1, 7), max_size=2))
+def test_gaussian(seed, shape):
+    """Its three words are torch.distributions', for one action, a batch, a rollout of several environments."""
     generator = torch.Generator().manual_seed(seed)
-    draw = torch.randn(3, size, ACTION_DIM, generator=generator, dtype=torch.float64)
+    draw = torch.randn(3, *shape, ACTION_DIM, generator=generator, dtype=torch.float64)
     log_stds = torch.randn(2, ACTION_DIM, generator=generator, dtype=torch.float64)
     for m in map(load, SCRIPTS):
         ours = [m.Gaussian(mean, log_std) for mean, log_std in zip(draw, log_stds)]
@@ -47,7 +47,7 @@ def test_gaussian(seed, size):
         theirs = [torch.distributions.Independent(normal, 1) for normal in theirs]
         for expected, actual in (
             (theirs[0].log_prob(draw[2]), ours[0].log_prob(draw[2])),
-            (theirs[0].entropy()[0], ours[0].entropy()),
+            (theirs[0].entropy(), ours[0].entropy().expand(shape)),
             (torch.distributions.kl_divergence(*theirs), ours[0].kl(ours[1])),
         ):
             torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-11)
