@@ -9,7 +9,7 @@ import stats
 from figures import label
 from paper import PAPER, Theirs
 from records import Record
-from suites import LABELS
+from suites import LABELS, SUITES
 from tables import SCORES, Cells, corrected, is_papers, listed, mean_score, p_text, sample, span, table, theirs
 
 LAST_FIFTY = {"last50": "last fifty iterations"}
@@ -114,10 +114,11 @@ def improvement_table(rows: dict[str, list[Record]]) -> str:
 
 
 def pairs(rows: dict[str, list[Record]]) -> list[tuple[str, str]]:
-    """Which variants to compare: as the paper does, and what the paper has not with the first of the cell."""
+    """Which variants to compare: as the paper does, and as a suite says, else what the paper has not with the first."""
     first, *others = rows
+    asked = [pair for suite in SUITES.values() for pair in suite.get("pairs", ()) if set(pair) <= set(rows)]
     own = [(variant, first) for variant in others if not {variant, first} <= set(LABELS)]
-    return [pair for pair in COMPARISONS if set(pair) <= set(rows)] + own
+    return [pair for pair in COMPARISONS if set(pair) <= set(rows)] + (asked or own)
 
 
 def all_differences(cells: Cells) -> dict:

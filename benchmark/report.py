@@ -24,13 +24,31 @@ REPORTS = {"table": report_table, "factorial": report_factorial, "leave_one_out"
 
 
 def load(suite: str, timesteps: int | None) -> Cells:
-    """All finished runs of a suite, their histories as data frames.
+    """All finished runs of a suite, their histories as data frames, those that it has beside them first.
 
-    Raises InputError where one is not whole, or where what differs would be mixed.
+    Raises InputError where one is not whole, where what differs would be mixed, or where there are none.
     """
     choose("suite", [suite], list(SUITES))
+    cells = read(suite, timesteps)
+    if not every(cells):
+        narrowed = f" --timesteps {timesteps}" if timesteps else ""
+        made = f"python benchmark/run.py {suite}{narrowed} makes them"
+        raise InputError(f"there are no results in {results(suite, timesteps)}; {made}")
+    for other, variants in SUITES[suite].get("beside", {}).items():
+        found = read(other, timesteps)
+        cells = {env: {v: found[env][v] for v in variants} | rows for env, rows in cells.items()}
+    return {env_id: sorted_by_seed(rows) for env_id, rows in cells.items()}
+
+
+def results(suite: str, timesteps: int | None) -> Path:
+    """The folder of a suite's CSVs; its report is named like it."""
+    return records.ROOT / records.RESULTS / select(suite, timesteps=timesteps)[0].suite
+
+
+def read(suite: str, timesteps: int | None) -> Cells:
+    """The runs in a suite's own folder."""
     cells = {env_id: {variant: [] for variant in rows} for env_id, rows in SUITES[suite]["cells"].items()}
-    folder = records.ROOT / records.RESULTS / select(suite, timesteps=timesteps)[0].suite
+    folder = results(suite, timesteps)
     for path in sorted(folder.glob("*.csv")):
         record = records.read_csv(path, folder.name)
         if record.variant not in cells.get(record.env_id, ()):
@@ -44,10 +62,7 @@ def load(suite: str, timesteps: int | None) -> Cells:
         for other in cell:
             check_same_algorithm(path, run, record, other)
         cell.append(record._replace(history=pd.DataFrame(record.history)))
-    if not every(cells):
-        narrowed = f" --timesteps {timesteps}" if timesteps else ""
-        raise InputError(f"there are no results in {folder}; python benchmark/run.py {suite}{narrowed} makes them")
-    return {env_id: sorted_by_seed(rows) for env_id, rows in cells.items()}
+    return cells
 
 
 def sorted_by_seed(rows: dict[str, list[Record]]) -> dict[str, list[Record]]:
@@ -153,7 +168,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         cells = load(options.suite, options.timesteps)
-        name = every(cells)[0].about["suite"]
+        name = results(options.suite, options.timesteps).name
         out = records.ROOT / records.RESULTS
         kind = SUITES[options.suite].get("report", "table")
         legend = LEGEND + (COMPARED if kind == "table" else ".\n")

@@ -144,12 +144,26 @@ def left_out(env_id: str) -> dict[str, dict]:
     return {name: all_on | changed for name, changed in LEFT_OUT.items()}
 
 
+# What the paper's TRPO+ has otherwise than its TRPO and is none of the nine.
+REST = ("max_kl", "value_lr", "gae_lambda")
+
+
+def swapped(env_id: str) -> dict[str, dict]:
+    """TRPO with the rest of TRPO+'s configuration, and TRPO+ with the rest of TRPO's."""
+    trpo, plus = PAPER_ROWS[env_id]["trpo"], PAPER_ROWS[env_id]["trpo_plus"]
+    return {
+        "trpo_swapped": trpo | {name: plus[name] for name in REST},
+        "trpo_plus_swapped": plus | {name: trpo[name] for name in REST},
+    }
+
+
 def with_flags(rows: dict[str, dict], **flags) -> dict[str, dict]:
     """The same variants, `flags` set in each."""
     return {variant: row | flags for variant, row in rows.items()}
 
 
-# suite -> kind of report ("table" where it is left out), seeds by default, environment -> variant -> flags
+# suite -> kind of report ("table" where it is left out), seeds by default, environment -> variant -> flags. Where it
+# has them: another suite's variants that its report shows beside its own, and the pairs of variants that it compares.
 SUITES = {
     "table2": {
         "report": "table",
@@ -165,6 +179,18 @@ SUITES = {
         "report": "leave_one_out",
         "seeds": (1, 2, 3),
         "cells": {env_id: left_out(env_id) for env_id in PAPER_ROWS},
+    },
+    "swapped": {
+        "seeds": tuple(range(1, 11)),
+        "beside": {"table2": ("trpo", "trpo_plus")},
+        "pairs": (
+            ("trpo_plus_swapped", "trpo"),  # the optimizations, at TRPO's rest
+            ("trpo_plus", "trpo_swapped"),  # the optimizations, at TRPO+'s rest
+            ("trpo_swapped", "trpo"),  # the rest, without the optimizations
+            ("trpo_plus", "trpo_plus_swapped"),  # the rest, with them
+            ("trpo_plus_swapped", "trpo_swapped"),  # the optimizations less the rest, main effects
+        ),
+        "cells": {"Humanoid-v5": with_flags(swapped("Humanoid-v5"), heldout_every=5)},
     },
     "smoke": {
         "report": "table",
