@@ -536,6 +536,41 @@ def test_a_suite_of_ones_own(project, monkeypatch, own_suite):
         assert f"({name}.png)" in text and (project / f"benchmark/results/{name}.png").stat().st_size > 10_000
 
 
+def test_variants_of_another_suite_beside_ones_own(project, monkeypatch, capsys):
+    """Two of table2's are shown and compared as the suite says, each pair once; no other of its variants or tasks."""
+    levels = {"trpo": 1000, "trpo_plus": 1900, "ppo": 5000, "trpo_swapped": 1200, "trpo_plus_swapped": 1600}
+    table2 = suites.select("table2", ["Hopper-v5", "Humanoid-v5"], ["ppo", "trpo", "trpo_plus"], [1, 2, 3], SHORT)
+    for run in table2:
+        put(run, levels[run.variant] + 100 * run.seed)
+    assert run_report(monkeypatch, "swapped", "--timesteps", str(SHORT)) == 2  # what stands beside is not enough
+    assert f"there are no results in {project}/benchmark/results/swapped-{SHORT}" in capsys.readouterr().err
+    for run in suites.select("swapped", None, None, [1, 2, 3], SHORT):
+        put(run, levels[run.variant] + 100 * run.seed)
+    assert run_report(monkeypatch, "swapped", "--timesteps", str(SHORT)) == 0
+    text = (project / f"benchmark/results/swapped-{SHORT}.md").read_text()
+    assert "12 runs." in text and "- Humanoid-v5: every variant: n = 3 (seeds 1-3)." in text and "Hopper" not in text
+    differences = re.findall(r"^\| (\S+ - \S+) \| 3, 3 \| (-?\d+) ", text, re.M)
+    assert dict(differences) == {
+        "TRPO+ - TRPO": "900",
+        "trpo_plus_swapped - TRPO": "600",
+        "TRPO+ - trpo_swapped": "700",
+        "trpo_swapped - TRPO": "200",
+        "TRPO+ - trpo_plus_swapped": "300",
+        "trpo_plus_swapped - trpo_swapped": "400",
+    }
+    assert len(differences) == 6 and "Of the 12 Welch intervals" in text and "| PPO |" not in text
+
+
+def test_swapped_takes_all_that_is_none_of_the_nine():
+    """What TRPO's and TRPO+'s flags differ in: script, the optimizations that act, and what is swapped."""
+    rows = suites.PAPER_ROWS["Humanoid-v5"]
+    differ = {name for name in rows["trpo"] if rows["trpo"][name] != rows["trpo_plus"][name]} - {"script"}
+    assert differ == set(suites.REST)
+    mine = suites.SUITES["swapped"]["cells"]["Humanoid-v5"]
+    for new, old, other in (("trpo_swapped", "trpo", "trpo_plus"), ("trpo_plus_swapped", "trpo_plus", "trpo")):
+        assert mine[new] == rows[old] | {name: rows[other][name] for name in differ} | {"heldout_every": 5}
+
+
 def test_a_suite_without_any_measurements(project, monkeypatch, own_suite):
     """A script of one's own may log no trust region, and end no episode."""
     for run in suites.select("mine", None, ["my_ppo"]):
