@@ -218,7 +218,7 @@ def test_a_wrong_entry_is_one_line(project, old, new, message):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["tabel2"], "unknown suite tabel2; there are table2, figure1, leave_one_out, smoke, stub, crashing"),
+        (["tabel2"], "unknown suite tabel2; there are table2, figure1, leave_one_out, swapped, smoke, stub, crashing"),
         (["stub", "--variants", "ppp"], "unknown variant ppp; there are ppo, trpo"),
         (["stub", "--envs", "Stub-v1"], "unknown environment Stub-v1; there are Stub-v0"),
         (["stub", "--seeds", "one"], "--seeds: one is neither a seed nor a range such as 1-3"),
