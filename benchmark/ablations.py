@@ -95,7 +95,8 @@ def report_factorial(cells: Cells, name: str, out) -> str:
         text.append(f"![{env_id}: share of agents above a return, each optimization on and off]({figure})\n")
         if all(shown.values()):
             figure = f"{name}_effects_{env_id}.png"
-            figures.effects(out / figure, f"{env_id}: main effects and interactions", shown)
+            of_effect = {effect: {title: of[effect] for title, of in shown.items()} for effect in shown[SCORES["best"]]}
+            figures.effects(out / figure, "Main effects and interactions", {env_id: of_effect})
             text.append(f"![{env_id}: main effects and interactions]({figure})\n")
     return "\n".join(part for part in text if part)
 
@@ -125,14 +126,11 @@ def report_leave_one_out(cells: Cells, name: str, out) -> str:
             lines.append(line)
         head = ["variant", "n", *(word for title in SCORES.values() for word in (title, "effect of the item", "p"))]
         text += [f"## {env_id}\n", table(head, lines)] if any(rows.values()) else []
-    for score, title in SCORES.items():
-        panels = {}
-        for (env_id, variant, of), effect in effects.items():
-            if of == score:
-                item = label(variant).removeprefix("no_").replace("_", " ")
-                panels.setdefault(env_id, {})[item] = effect
-        if panels:
-            figure = f"{name}_{score}.png"
-            figures.effects(out / figure, f"all on, less all but one: {title}", panels)
-            text.append(f"![effect of each item, {title}]({figure})\n")
+    panels = {}
+    for (env_id, variant, score), effect in effects.items():
+        item = label(variant).removeprefix("no_").replace("_", " ")
+        panels.setdefault(env_id, {}).setdefault(item, {})[SCORES[score]] = effect
+    if panels:
+        figures.effects(out / f"{name}_effects.png", "All on, less all but one", panels)
+        text.append(f"![effect of each item]({name}_effects.png)\n")
     return "\n".join(text)

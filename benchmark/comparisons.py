@@ -184,7 +184,7 @@ def answers(cells: Cells, name: str, out) -> str:
     for (question, score), estimates in found.items():
         for panel, estimate in zip(panels, estimates):
             if score in SCORES and estimate and not np.isnan(estimate.low):
-                drawn.setdefault(panel, {})[f"{question}, {SCORES[score].split()[0]}"] = estimate
+                drawn.setdefault(panel, {}).setdefault(question, {})[SCORES[score]] = estimate
     if not drawn:
         return ""
     figures.effects(out / f"{name}_answer.png", "", drawn)

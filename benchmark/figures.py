@@ -222,18 +222,21 @@ def on_and_off(path: Path, env_id: str, rows: dict[str, dict[str, tuple[np.ndarr
     save(figure, path)
 
 
-def effects(path: Path, title: str, rows: dict[str, dict[str, Estimate]]) -> None:
-    """Effects with 95% intervals, one a line; a panel a task or score."""
-    lines = list(dict.fromkeys(name for panel in rows.values() for name in panel))
-    size = (2 + 3.2 * len(rows), 1.4 + 0.3 * len(lines))
-    figure, panels = plt.subplots(1, len(rows), figsize=size, squeeze=False, sharey=True)
-    for axes, (name, panel) in zip(panels[0], rows.items()):
-        for y, line in enumerate(lines):
-            if line in panel:
-                axes.plot(panel[line].value, y, "o", color="#0072B2")
-                axes.plot([panel[line].low, panel[line].high], [y, y], color="#0072B2", linewidth=2)
+def effects(path: Path, title: str, panels: dict[str, dict[str, dict[str, Estimate]]]) -> None:
+    """Effects with 95% intervals: a panel a task, a line an effect, in it one point a score."""
+    lines = list(dict.fromkeys(line for panel in panels.values() for line in panel))
+    scores = list(dict.fromkeys(score for panel in panels.values() for line in panel.values() for score in line))
+    size = (2 + 3.2 * len(panels), 1.4 + 0.45 * len(lines))
+    figure, row = plt.subplots(1, len(panels), figsize=size, squeeze=False, sharey=True)
+    for axes, (name, panel) in zip(row[0], panels.items()):
+        for i, (score, (color, _), marker) in enumerate(zip(scores, STYLE.values(), "os")):
+            found = [(lines.index(line), of[score]) for line, of in panel.items() if score in of]
+            y = [at + 0.24 * (i - (len(scores) - 1) / 2) for at, _ in found]
+            axes.hlines(y, [e.low for _, e in found], [e.high for _, e in found], color=color, linewidth=2)
+            axes.plot([e.value for _, e in found], y, marker, color=color, label=score)
         axes.axvline(0, color="black", linewidth=1, zorder=1)
         axes.set(title=name, xlabel=f"difference in {'%' if '%' in name else 'return'}", ylim=(len(lines) - 0.5, -0.5))
-    panels[0][0].set_yticks(range(len(lines)), lines)
+    row[0][0].set_yticks(range(len(lines)), lines)
+    legend_below(figure, row[0])
     figure.suptitle(title)
     save(figure, path)
