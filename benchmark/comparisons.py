@@ -491,7 +491,7 @@ def report_table(cells: Cells, name: str, out) -> str:
         text += [f"## {env_id}\n", score_table(env_id, cells[env_id]), runs_table(env_id, cells[env_id])]
         text += [difference_table(env_id, rows, found), aai_table(env_id, rows)]
         text += [iqm_table(rows), improvement_table(rows), episodes_table(rows), trust_region_tables(rows)]
-        shown = [v for v in rows if v in ("ppo", "ppo_m", "trpo") or v not in LABELS]
+        shown = list(rows)
         if any(len(trust(agent, "mean_kl")) for variant in shown for agent in rows[variant]):
             figure = f"{name}_trust_region_{env_id}.png"
             clips = sorted({clip_of(rows[variant]) for variant in shown})
