@@ -491,11 +491,10 @@ def report_table(cells: Cells, name: str, out) -> str:
         text += [f"## {env_id}\n", score_table(env_id, cells[env_id]), runs_table(env_id, cells[env_id])]
         text += [difference_table(env_id, rows, found), aai_table(env_id, rows)]
         text += [iqm_table(rows), improvement_table(rows), episodes_table(rows), trust_region_tables(rows)]
-        shown = list(rows)
-        if any(len(trust(agent, "mean_kl")) for variant in shown for agent in rows[variant]):
+        if any(len(trust(agent, "mean_kl")) for agents in rows.values() for agent in agents):
             figure = f"{name}_trust_region_{env_id}.png"
-            clips = sorted({clip_of(rows[variant]) for variant in shown})
-            figures.trust_region(out / figure, env_id, {v: histories[env_id][v] for v in shown}, clips)
+            clips = sorted({clip_of(agents) for agents in rows.values()})
+            figures.trust_region(out / figure, env_id, histories[env_id], clips)
             text.append(f"![{env_id}: reward, maximum ratio and mean KL]({figure})\n")
     text.append(played(out / f"{name}_played.csv"))
     text += [authors_cell(env_id, v, agents, out, name) for env_id, rows in there.items() for v, agents in rows.items()]

@@ -330,7 +330,8 @@ def test_the_papers_question_by_hand(project, monkeypatch):
     assert float(whole) == pytest.approx(50 * 600 / 1675.55 + 50 * 200 / 175.2, rel=5e-3)
     x, y = (LEVELS[v] + 0.1 * np.arange(1, 11) for v in ("ppo_noclip", "ppo"))
     assert cells(answer, "PPO-NoClip - PPO")[1] == str(stats.difference(x, y))
-    assert "(two_answer.png)" in text and (project / "benchmark/results/two_answer.svg").is_file()
+    drawn = (project / "benchmark/results/two_answer.svg").read_text()  # each score's name in the legend
+    assert "(two_answer.png)" in text and all(drawn.count(f">{score}<") == 1 for score in comparisons.SCORES.values())
     assert cells(text, "ACLI > AAI")[1:] == ["holds"] * 2 + ["not tested"] * 2
 
 
@@ -502,6 +503,8 @@ def test_leave_one_out_by_hand(project, monkeypatch):
     assert cells(text, "no obs clipping")[3:5] == ["0.00 [-2.27, 2.27]", "1.00"]
     assert cells(text, "no tanh") == ["no tanh", "0", *["-"] * 6]
     assert "no_tanh: no runs yet" in text and "for the 16 effects of this report" in text
+    drawn = (project / "benchmark/results/leave_one_out-4096_effects.svg").read_text()
+    assert all(f">{said}<" in drawn for said in ("annealing", *comparisons.SCORES.values()))
 
 
 # ---- a suite of one's own
@@ -774,3 +777,6 @@ def test_the_committed_report_is_that_of_the_committed_runs(project, monkeypatch
     shutil.copytree(committed / "table2", project / "benchmark/results/table2")
     assert run_report(monkeypatch, "table2") == 0
     assert (project / "benchmark/results/table2.md").read_text() == (committed / "table2.md").read_text()
+    for env_id in suites.PAPER_ROWS:  # all five in the figure, too
+        drawn = (project / f"benchmark/results/table2_trust_region_{env_id}.svg").read_text()
+        assert all(f">{label} (n = 10)<" in drawn for label in suites.LABELS.values())
